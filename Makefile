@@ -1,0 +1,41 @@
+export PYTHONSAFEPATH = 1
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-14s %s\n", $$1, $$2}'
+
+setup: .venv/.ready  ## Create .venv with everything a developer needs
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Diptych needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "Python has no venv module. On Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --progress-bar on -c constraints.txt -e ".[dev]"
+	@touch $@
+
+up: setup  ## Start the platform on port 8000 (UP="--prefill 2 --decode 2 …" passes flags)
+	@$(BIN)/diptych up $(UP)
+
+test: lint  ## All that CI runs: lint, then every test but gpu, bench and the long ones
+	$(BIN)/pytest
+
+unit: setup  ## Unit tests only
+	$(BIN)/pytest tests/unit
+
+lint: setup  ## Format check, lint, types, import rules, tracked size, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_tree.py
+
+format: setup  ## Format and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
+
+.PHONY: help setup up test unit lint format proto

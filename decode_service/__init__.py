@@ -1,0 +1,1 @@
+"""KV to tokens: fetches a prompt's KV and runs the engine as decode or hybrid."""

@@ -1,0 +1,1 @@
+"""HTTP in, SSE out: the journey of a request through the stations."""

@@ -1,0 +1,1 @@
+"""GPU operations, one folder each: kernel, reference, benchmark."""

@@ -1,0 +1,1 @@
+"""KV blocks by identity. Reserved: nothing runs here yet."""

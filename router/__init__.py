@@ -1,0 +1,1 @@
+"""Who serves a request: decisions, queue and ledger. Never carries tokens."""

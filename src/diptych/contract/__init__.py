@@ -1,0 +1,1 @@
+"""The gRPC contract: protos and what protoc makes of them."""

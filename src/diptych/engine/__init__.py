@@ -1,0 +1,1 @@
+"""Continuous batching over paged KV: scheduler, pools, runner, sampler."""

@@ -1,0 +1,1 @@
+"""DeepSeek-V4.1 as pure functions of weights and activations."""

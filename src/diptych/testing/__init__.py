@@ -1,0 +1,1 @@
+"""Doubles shared by the tests."""

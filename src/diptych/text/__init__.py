@@ -1,0 +1,1 @@
+"""Between messages and token ids: template, tokenizer, detokenizer, parser."""

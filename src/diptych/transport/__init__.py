@@ -1,0 +1,1 @@
+"""gRPC plumbing: servers, channels, block frames, error translation."""

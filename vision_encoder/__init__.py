@@ -1,0 +1,1 @@
+"""Pixels to embeddings. Reserved: nothing runs here yet."""
