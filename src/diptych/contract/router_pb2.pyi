@@ -1,0 +1,265 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Have(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NOTHING: _ClassVar[Have]
+    TICKET: _ClassVar[Have]
+    TOKENS: _ClassVar[Have]
+NOTHING: Have
+TICKET: Have
+TOKENS: Have
+
+class PlaceUp(_message.Message):
+    __slots__ = ("want", "progress", "again")
+    WANT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    want: Want
+    progress: Progress
+    again: Again
+    def __init__(self, want: _Optional[_Union[Want, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., again: _Optional[_Union[Again, _Mapping]] = ...) -> None: ...
+
+class Want(_message.Message):
+    __slots__ = ("request_id", "attempt", "hashes", "prompt_len", "max_new", "priority_class", "tenant", "deadline_ms", "resume")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_NEW_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_CLASS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    attempt: int
+    hashes: bytes
+    prompt_len: int
+    max_new: int
+    priority_class: str
+    tenant: str
+    deadline_ms: int
+    resume: Resume
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., hashes: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., priority_class: _Optional[str] = ..., tenant: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("phase", "prefill_worker", "decode_worker", "tokens")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_WORKER_FIELD_NUMBER: _ClassVar[int]
+    DECODE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    prefill_worker: str
+    decode_worker: str
+    tokens: int
+    def __init__(self, phase: _Optional[str] = ..., prefill_worker: _Optional[str] = ..., decode_worker: _Optional[str] = ..., tokens: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("phase", "tokens", "last_chunk_started")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHUNK_STARTED_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    tokens: int
+    last_chunk_started: bool
+    def __init__(self, phase: _Optional[str] = ..., tokens: _Optional[int] = ..., last_chunk_started: _Optional[bool] = ...) -> None: ...
+
+class Again(_message.Message):
+    __slots__ = ("attempt", "failed_worker", "why", "have")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_WORKER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    failed_worker: str
+    why: str
+    have: Have
+    def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ...) -> None: ...
+
+class PlaceDown(_message.Message):
+    __slots__ = ("attempt", "queued", "prefill", "skip", "decode", "refused")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    DECODE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    queued: Queued
+    prefill: PrefillAt
+    skip: SkipTo
+    decode: DecodeAt
+    refused: RefusedBy
+    def __init__(self, attempt: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., prefill: _Optional[_Union[PrefillAt, _Mapping]] = ..., skip: _Optional[_Union[SkipTo, _Mapping]] = ..., decode: _Optional[_Union[DecodeAt, _Mapping]] = ..., refused: _Optional[_Union[RefusedBy, _Mapping]] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("worker_id", "address", "incarnation", "dp_rank")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    address: str
+    incarnation: int
+    dp_rank: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., dp_rank: _Optional[int] = ...) -> None: ...
+
+class Queued(_message.Message):
+    __slots__ = ("predicted_ms", "ahead")
+    PREDICTED_MS_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    predicted_ms: int
+    ahead: int
+    def __init__(self, predicted_ms: _Optional[int] = ..., ahead: _Optional[int] = ...) -> None: ...
+
+class PrefillAt(_message.Message):
+    __slots__ = ("rank", "reasons")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    rank: Rank
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SkipTo(_message.Message):
+    __slots__ = ("rank", "reasons")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    rank: Rank
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DecodeAt(_message.Message):
+    __slots__ = ("rank", "reasons")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    rank: Rank
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RefusedBy(_message.Message):
+    __slots__ = ("code", "message", "retry_after_ms")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    retry_after_ms: int
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class ReportUp(_message.Message):
+    __slots__ = ("join", "load")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    load: Load
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_HASH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    role: str
+    address: str
+    incarnation: int
+    namespace: bytes
+    layout_hash: bytes
+    model: str
+    max_model_len: int
+    block_tokens: int
+    num_blocks: int
+    num_slots: int
+    pid: int
+    http_address: str
+    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining")
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FREE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TICKETS_FIELD_NUMBER: _ClassVar[int]
+    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    PULLS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    running: int
+    waiting: int
+    free_blocks: int
+    free_slots: int
+    tickets: int
+    reservations: int
+    pulls: int
+    sessions: int
+    streams: int
+    tokens_total: int
+    draining: bool
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+
+class ReportDown(_message.Message):
+    __slots__ = ("fleet",)
+    FLEET_FIELD_NUMBER: _ClassVar[int]
+    fleet: Fleet
+    def __init__(self, fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("join", "load", "ready", "not_ready_reason", "leases", "silent_ms")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_REASON_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    load: Load
+    ready: bool
+    not_ready_reason: str
+    leases: int
+    silent_ms: int
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., leases: _Optional[int] = ..., silent_ms: _Optional[int] = ...) -> None: ...
+
+class Fleet(_message.Message):
+    __slots__ = ("members", "ready", "reasons", "queued", "leases", "model", "namespace", "max_model_len", "block_tokens")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    ready: bool
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    queued: int
+    leases: int
+    model: str
+    namespace: bytes
+    max_model_len: int
+    block_tokens: int
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., queued: _Optional[int] = ..., leases: _Optional[int] = ..., model: _Optional[str] = ..., namespace: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

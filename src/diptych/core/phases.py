@@ -1,0 +1,34 @@
+"""The words for where a request is and how it ends: used by code, docs, metrics and logs alike."""
+
+from enum import StrEnum, auto
+
+
+class Phase(StrEnum):
+    """Stations of a request, in order."""
+
+    ENCODE = auto()
+    VISION = auto()
+    ROUTE = auto()
+    PREFILL = auto()
+    HANDOFF = auto()
+    DECODE = auto()
+    FINISH = auto()
+
+
+class Role(StrEnum):
+    """What a process is."""
+
+    GATEWAY = auto()
+    ROUTER = auto()
+    PREFILL = auto()
+    DECODE = auto()
+    HYBRID = auto()
+
+
+class Finish(StrEnum):
+    """Why an engine stopped a sequence."""
+
+    STOP = auto()  # end-of-sequence or a stop token
+    LENGTH = auto()  # max_new tokens, or the model's context, are used up
+    CANCELLED = auto()  # the caller gave up
+    ERROR = auto()  # the row failed; a message says why

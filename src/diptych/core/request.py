@@ -1,0 +1,32 @@
+"""What an engine is asked to do."""
+
+from dataclasses import dataclass
+
+from diptych.core.ids import Key
+from diptych.core.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One sequence to continue.
+
+    `prompt` is the original prompt. `forced` are output tokens that exist already (a retry after a
+    worker died): they are computed like prompt tokens but counted as output. `max_new` bounds the
+    output including `forced`, so at most max_new - len(forced) tokens are sampled.
+    """
+
+    key: Key
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    max_new: int
+    forced: tuple[int, ...] = ()
+    scope: bytes = b""  # 16 bytes; h_0 of the block chain (core/blocks.py)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self.prompt + self.forced
+
+    @property
+    def capacity(self) -> int:
+        """Positions that may be written: the last sampled token never is."""
+        return len(self.prompt) + self.max_new - 1

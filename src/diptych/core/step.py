@@ -1,0 +1,36 @@
+"""What comes out of one engine step."""
+
+from dataclasses import dataclass
+
+from diptych.core.ids import Key
+from diptych.core.phases import Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """New tokens of one sequence, and its end if it ended."""
+
+    key: Key
+    token_ids: tuple[int, ...] = ()
+    finish: Finish | None = None
+    cached_tokens: int = 0  # with the first token: prompt positions that were not computed again
+    stop_token: int | None = None  # the stop token id that ended it; None for end-of-sequence
+    message: str = ""  # why, when finish is ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Progress of a prompt."""
+
+    key: Key
+    tokens: int  # positions computed so far
+    last_chunk_started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """Everything one step has to say. `step` counts from 0."""
+
+    step: int
+    rows: tuple[Row, ...] = ()
+    chunks: tuple[Chunk, ...] = ()

@@ -1,0 +1,94 @@
+"""The engine as services see it. `engine/loop.py` implements it; `testing/scripted.py` stands in.
+
+All methods are called from the asyncio thread; none blocks it. Steps come out through the callback
+given at construction, on the asyncio thread, in order.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from diptych.core.ids import Key
+from diptych.core.layout import Layout
+from diptych.core.request import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Where a sequence lies: block pages in order of position, and its slot."""
+
+    blocks: tuple[int, ...]
+    slot: int
+    num_tokens: int  # positions written
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A snapshot for reports and ledger checks."""
+
+    running: int
+    waiting: int
+    held: int
+    reserved: int
+    free_blocks: int
+    num_blocks: int
+    free_slots: int
+    num_slots: int
+    tokens_total: int
+
+
+class EnginePort(Protocol):
+    """Continuous batching over paged KV, seen from outside."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def namespace(self) -> bytes: ...
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    async def submit(self, generation: Generation, *, hold: bool) -> None:
+        """Queue a prompt. Returns when it is queued; BadRequest if it can never fit.
+
+        Its tokens come out as rows. With `hold`, the sequence stops after its first sampled token
+        and keeps its pages until `drop` (unless that token finished it: then they are freed).
+        """
+        ...
+
+    async def reserve(self, key: Key, capacity: int) -> Pages | None:
+        """Set pages aside for `capacity` positions; None when there is no room now."""
+        ...
+
+    async def adopt(self, generation: Generation) -> None:
+        """Run a reserved sequence whose pages hold all positions of generation.tokens but the last."""
+        ...
+
+    async def held(self, key: Key) -> Pages | None:
+        """Pages of a sequence that finished its prompt under `hold`; None if there is none."""
+        ...
+
+    async def drop(self, key: Key) -> bool:
+        """Forget a sequence wherever it stands and free its pages; False if it was not known.
+
+        After it returns no step touches the pages and no row of the key comes out.
+        """
+        ...
+
+    def block(self, page: int) -> memoryview:
+        """The bytes of a block page, writable."""
+        ...
+
+    def slot(self, slot: int) -> memoryview:
+        """The bytes of a slot, writable."""
+        ...
+
+    def counts(self) -> Counts: ...
+
+    def idle_s(self) -> float:
+        """Seconds since the engine thread last answered: large means it hangs."""
+        ...
+
+    async def stop(self) -> None:
+        """End the engine thread after the step under way."""
+        ...
