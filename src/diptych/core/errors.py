@@ -96,6 +96,6 @@ class Broken(DiptychError):
 
 
 class Misconfigured(DiptychError):
-    """A file, flag or variable that a process will not start with: says which, and what it wants."""
+    """A file, flag or variable a process will not start with: says which, and what it wants."""
 
     default_code = "misconfigured"

@@ -1,7 +1,7 @@
 """Sampling parameters of one request: fields, limits, and the counter-based random streams.
 
-Random numbers are philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
-keyed by the request's seed and counted by (position, token, purpose, 0), so that a draw depends on
+Random numbers are philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", 2011) keyed by the request's seed and counted by (position, token, purpose, 0), so that a draw depends on
 nothing but the request: no batch, no step, no machine.
 """
 
@@ -58,7 +58,7 @@ def _expect(field: str, value: float, holds: bool, expected: str) -> None:
 
 
 def choice_seed(seed: int, choice: int) -> int:
-    """Seed of choice i of a request: the seed itself (mod 2^64) for 0, else derived from (seed, i)."""
+    """Seed of choice i of a request: the seed mod 2^64 for 0, else derived from (seed, i)."""
     seed %= 2**64
     if choice == 0:
         return seed

@@ -1,6 +1,7 @@
 """What attention reads and writes. The model owns none of it: a caller passes an implementation.
 
-`engine/pages.py` keeps paged arenas; `model/dense.py` keeps one forward's tensors and can be trained through.
+`engine/pages.py` keeps paged arenas; `model/dense.py` keeps one forward's tensors and can be trained
+through.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ class Rows:
 
     token_ids: Tensor  # [T] int64
     positions: Tensor  # [T] int64, absolute
-    grams: Tensor  # [T, n] int64: compressed ids of the token and its n-1 predecessors (model/engram.py)
+    grams: Tensor  # [T, n] int64: compressed ids of the token and of its n-1 predecessors
 
 
 class Memory(Protocol):
@@ -44,7 +45,7 @@ class Memory(Protocol):
         ...
 
     def append(self, layer: int, entry: Tensor, index_key: Tensor) -> None:
-        """Store entry [T, d] and index key [T, i] of the rows that complete a group; ignore others."""
+        """Store entry [T, d] and index key [T, i] of rows that complete a group; ignore the rest."""
         ...
 
     def index_tiles(self, layer: int) -> Iterator[Tensor]:
@@ -56,5 +57,5 @@ class Memory(Protocol):
         ...
 
     def entries(self, layer: int, selected: Tensor) -> Tensor:
-        """Gather compressed entries: `selected` [T, k] int64, -1 = absent -> [T, k, d], absent zero."""
+        """Gather entries: `selected` [T, k] int64, -1 = absent -> [T, k, d], absent ones zero."""
         ...
