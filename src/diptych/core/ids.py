@@ -17,3 +17,13 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.request_id}/{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One data-parallel rank of one life of a worker, and where its gRPC server listens."""
+
+    worker_id: WorkerId
+    address: str  # host:port
+    incarnation: Incarnation
+    dp_rank: int = 0
