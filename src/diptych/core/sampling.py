@@ -1,8 +1,8 @@
 """Sampling parameters of one request: fields, limits, and the counter-based random streams.
 
-Random numbers are philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3", 2011) keyed by the request's seed and counted by (position, token, purpose, 0), so that a draw depends on
-nothing but the request: no batch, no step, no machine.
+Random numbers are philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+2011) keyed by the request's seed and counted by (position, token, purpose, 0), so that a draw
+depends on nothing but the request: no batch, no step, no machine.
 """
 
 import hashlib

@@ -61,7 +61,7 @@ class EnginePort(Protocol):
         ...
 
     async def adopt(self, generation: Generation) -> None:
-        """Run a reserved sequence; its pages hold all positions of generation.tokens but the last."""
+        """Run a reserved sequence; its pages hold all of generation.tokens but the last one."""
         ...
 
     async def held(self, key: Key) -> Pages | None:

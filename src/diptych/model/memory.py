@@ -1,7 +1,7 @@
 """What attention reads and writes. The model owns none of it: a caller passes an implementation.
 
-`engine/pages.py` keeps paged arenas; `model/dense.py` keeps one forward's tensors and can be trained
-through.
+`engine/pages.py` keeps paged arenas; `model/dense.py` keeps one forward's tensors and can be
+trained through.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Memory(Protocol):
         ...
 
     def append(self, layer: int, entry: Tensor, index_key: Tensor) -> None:
-        """Store entry [T, d] and index key [T, i] of rows that complete a group; ignore the rest."""
+        """Store entry [T, d] and index key [T, i] of the rows that complete a group."""
         ...
 
     def index_tiles(self, layer: int) -> Iterator[Tensor]:
