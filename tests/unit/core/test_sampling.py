@@ -1,0 +1,61 @@
+"""Sampling parameters: their limits, and the seeds of further choices."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from diptych.core.errors import BadRequest
+from diptych.core.sampling import Sampling, choice_seed
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", 2.1),
+        ("temperature", float("nan")),
+        ("top_p", 0.0),
+        ("top_p", 1.5),
+        ("top_k", -1),
+        ("min_p", -0.5),
+        ("min_p", 1.1),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("stop_token_ids", tuple(range(129))),
+    ],
+)
+def test_a_value_outside_its_limits_is_refused_by_name(field: str, value: object) -> None:
+    sampling = replace(Sampling(), **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="expected") as caught:
+        sampling.check()
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(temperature=0),
+        Sampling(temperature=2, top_p=1e-9, top_k=1, min_p=1, seed=2**64 - 1),
+    ],
+)
+def test_limits_themselves_are_allowed(sampling: Sampling) -> None:
+    sampling.check()
+
+
+def test_temperature_near_zero_is_greedy() -> None:
+    assert Sampling(temperature=0.9e-5).is_greedy
+    assert not Sampling(temperature=1.1e-5).is_greedy
+
+
+def test_choice_zero_uses_the_seed_itself() -> None:
+    assert choice_seed(7, 0) == 7
+    assert choice_seed(-1, 0) == 2**64 - 1
+
+
+def test_further_choices_hash_seed_and_index() -> None:
+    material = (7).to_bytes(8, "little") + (3).to_bytes(4, "little")
+    expected = int.from_bytes(hashlib.blake2b(material, digest_size=64).digest()[:8], "little")
+    assert choice_seed(7, 3) == expected
+    assert len({choice_seed(7, i) for i in range(16)}) == 16
