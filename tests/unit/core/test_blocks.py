@@ -98,7 +98,7 @@ def test_packed_ids_are_little_endian_and_come_back() -> None:
 
 
 def test_half_an_id_is_refused() -> None:
-    with pytest.raises(ValueError, match="multiple of item size|bytes length"):
+    with pytest.raises(ValueError, match=r"multiple of item size|bytes length"):
         blocks.unpack_ids(b"\x01\x00\x00")
 
 
