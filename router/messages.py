@@ -1,0 +1,173 @@
+"""The values that travel to and from a router."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
+from diptych.core.phases import Phase, Role
+
+ANY_LIFE = Incarnation(0)
+
+
+class Have(IntEnum):
+    """What a failed attempt left behind."""
+
+    NOTHING = 0
+    TICKET = 1  # the prompt's KV still waits at prefill: only a decode worker is needed
+    TOKENS = 2  # some output was sent; it will be forced
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a running request stands, told to a router that has not seen it before."""
+
+    phase: Phase
+    prefill_worker: WorkerId | None = None
+    decode_worker: WorkerId | None = None
+    tokens: int = 0  # sent to the client so far
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Opens a lease. `deadline_s` from now: how long the request may wait in the queue."""
+
+    request_id: str
+    prompt_len: int
+    max_new: int
+    deadline_s: float
+    attempt: int = 1
+    hashes: tuple[BlockHash, ...] = ()
+    priority_class: str = ""
+    tenant: str = ""
+    resume: Resume | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the current attempt is. Prefill: positions computed; decode: tokens sent."""
+
+    phase: Phase
+    tokens: int
+    last_chunk_started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Opens attempt `attempt` after `failed_worker` ("" = nobody's fault) let the last one down."""
+
+    attempt: int
+    failed_worker: str
+    why: str
+    have: Have
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request waits; `ahead` requests are before it."""
+
+    predicted_s: float
+    ahead: int
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillAt:
+    """Compute the prompt there; a decode worker follows once the last chunk has started."""
+
+    rank: Rank
+    reasons: tuple[str, ...] = ()
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SkipTo:
+    """Compute prompt and output there (hybrid)."""
+
+    rank: Rank
+    reasons: tuple[str, ...] = ()
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAt:
+    """Go on decoding there."""
+
+    rank: Rank
+    reasons: tuple[str, ...] = ()
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedBy:
+    """No, and why: `code` is one of core/errors.py's, e.g. no_capacity or queue_timeout."""
+
+    code: str
+    message: str
+    retry_after_s: float
+    attempt: int = 1
+
+
+Placement = Queued | PrefillAt | SkipTo | DecodeAt
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Who reports. `address` is where peers reach its gRPC server, "" for a gateway."""
+
+    member_id: str
+    role: Role
+    address: str = ""
+    incarnation: Incarnation = ANY_LIFE
+    namespace: bytes = b""
+    layout_hash: bytes = b""
+    model: str = ""
+    max_model_len: int = 0
+    block_tokens: int = 0
+    num_blocks: int = 0
+    num_slots: int = 0
+    pid: int = 0
+    http_address: str = ""  # a gateway's public address
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a member carries now; fields that do not concern its role stay 0."""
+
+    running: int = 0
+    waiting: int = 0
+    free_blocks: int = 0
+    free_slots: int = 0
+    tickets: int = 0
+    reservations: int = 0
+    pulls: int = 0
+    sessions: int = 0
+    streams: int = 0
+    tokens_total: int = 0
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of the fleet, as the router sees it."""
+
+    join: Join
+    load: Load = field(default_factory=Load)
+    ready: bool = False
+    not_ready_reason: str = ""
+    leases: int = 0  # placed requests, by the router's own ledger
+    silent_s: float = 0.0  # since its last report
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All members, and whether a request can be served by them."""
+
+    members: tuple[Member, ...] = ()
+    ready: bool = False  # a complete path exists
+    reasons: tuple[str, ...] = ()  # why not
+    queued: int = 0
+    leases: int = 0
+    model: str = ""
+    namespace: bytes = b""
+    max_model_len: int = 0
+    block_tokens: int = 0

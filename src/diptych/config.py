@@ -1,0 +1,283 @@
+"""Settings of every process: flag over environment over file, read once, frozen.
+
+The only reader of the environment. A setting `max_model_len` is the flag `--max-model-len`, the
+variable `DIPTYCH_MAX_MODEL_LEN` and the key `max_model_len` of the TOML file given by `--config`.
+"""
+
+import difflib
+import os
+import secrets
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from diptych.core.errors import Misconfigured
+from diptych.core.phases import Role
+
+PREFIX = "DIPTYCH_"
+CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
+SECRET_BYTES = 32
+MIN_SECRET_CHARS = 16
+
+
+def default_data_dir() -> Path:
+    """${XDG_CACHE_HOME:-~/.cache}/diptych."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "diptych"
+
+
+def _host_port(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise ValueError("expected host:port, with a port from 0 to 65535")
+    return value
+
+
+def _checkpoint(value: Path) -> Path:
+    if not (value / "config.json").is_file():
+        raise ValueError("expected a folder with a config.json, a tokenizer.json and safetensors")
+    return value.resolve()
+
+
+def _long_enough(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and len(value.get_secret_value()) < MIN_SECRET_CHARS:
+        raise ValueError(f"expected at least {MIN_SECRET_CHARS} characters")
+    return value
+
+
+def _worker_role(value: Role) -> Role:
+    if value not in (Role.PREFILL, Role.DECODE, Role.HYBRID):
+        raise ValueError("expected prefill, decode or hybrid")
+    return value
+
+
+Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
+Address = Annotated[str, AfterValidator(_host_port)]
+Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
+Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
+Port = Annotated[int, Field(ge=0, lt=2**16)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/-]{1,128}$")]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Numerics = Literal["served", "cache", "exact", "exact64"]
+
+
+class Common(BaseSettings):
+    """What every process knows."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    data_dir: Folder = Field(
+        default_factory=default_data_dir,
+        description="folder for secrets, logs, state and made checkpoints",
+    )
+    log_level: LogLevel = Field("info", description="least severe level that is logged")
+    cluster_secret: Secret = Field(
+        None, description="signs tickets between stations; default: made once in the data folder"
+    )
+    master_key: Secret = Field(
+        None, description="separates tenants' caches; default: made once in the data folder"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then environment. `load` adds the file below both."""
+        return init_settings, env_settings
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any], config: Path | None = None) -> Self:
+        """Read all sources; Misconfigured names the flag, variable or key that is wrong.
+
+        A flag that is None was not given.
+        """
+        given = {name: value for name, value in flags.items() if value is not None}
+        variables = _known_variables()
+        config = config or (Path(v) if (v := os.environ.get(CONFIG_VARIABLE)) else None)
+        file = _read_file(config) if config else {}
+        below = {
+            name: value
+            for name, value in file.items()
+            if name in cls.model_fields and name not in given and name not in variables
+        }
+        try:
+            return cls(**below, **given)
+        except ValidationError as error:
+            raise _explain(cls, error, given, variables, file, config) from None
+
+
+class RouterSettings(Common):
+    """`diptych router`."""
+
+    listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+
+
+class GatewaySettings(Common):
+    """`diptych gateway`."""
+
+    host: str = Field("127.0.0.1", description="where HTTP is served")
+    port: Port = Field(8000, description="port of HTTP; 0 = any free one")
+    router: Address = Field("127.0.0.1:7000", description="the router's address")
+    checkpoint: Checkpoint = Field(description="folder whose tokenizer and config are served")
+    model_name: Name = Field("tiny-noise", description="name of the model in the API")
+    gateway_id: Name = Field(
+        default_factory=lambda: f"gateway-{os.getpid()}", description="unique name of this process"
+    )
+
+
+class WorkerSettings(Common):
+    """`diptych prefill` and `diptych decode`."""
+
+    role: WorkerRole = Field(description="prefill, decode or hybrid")
+    listen: Address = Field("127.0.0.1:0", description="where the gRPC server listens")
+    router: Address = Field("127.0.0.1:7000", description="the router's address")
+    checkpoint: Checkpoint = Field(description="folder with config, tokenizer and weights")
+    model_name: Name = Field("tiny-noise", description="name of the model; part of block identity")
+    worker_id: Name = Field(
+        default_factory=lambda data: f"{data.get('role', 'worker')}-{os.getpid()}",
+        description="unique name of this worker; kept over restarts",
+    )
+    numerics: Numerics = Field("served", description="arithmetic and cache precision")
+    block_tokens: int = Field(128, ge=8, le=1024, multiple_of=8, description="tokens a KV block")
+    max_model_len: int | None = Field(
+        None, ge=16, description="longest sequence in tokens; default: what the config says"
+    )
+    num_blocks: int | None = Field(None, ge=2, description="KV blocks; default: by memory")
+    max_num_seqs: int = Field(64, ge=1, le=4096, description="sequences (slots) at a time")
+    max_batch_tokens: int = Field(512, ge=32, le=65536, description="tokens of one engine step")
+    deterministic: bool = Field(True, description="same seed, same tokens, whatever the batch")
+
+
+class UpSettings(Common):
+    """`diptych up`."""
+
+    host: str = Field("127.0.0.1", description="where HTTP is served")
+    port: Port = Field(8000, description="port of HTTP; 0 = any free one")
+    prefill: int = Field(1, ge=0, le=64, description="prefill workers")
+    decode: int = Field(1, ge=0, le=64, description="decode workers")
+    hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
+    checkpoint: Checkpoint | None = Field(
+        None, description="model folder; default: the embedded one"
+    )
+    model_name: Name | None = Field(None, description="name of the model in the API")
+    max_model_len: int | None = Field(None, ge=16, description="longest sequence in tokens")
+    numerics: Numerics = Field("served", description="arithmetic and cache precision")
+    max_num_seqs: int = Field(64, ge=1, le=4096, description="sequences (slots) of a worker")
+    num_blocks: int | None = Field(None, ge=2, description="KV blocks of a worker")
+    ready_timeout_s: float = Field(180, gt=0, description="how long starting may take")
+
+
+ALL_SETTINGS = (RouterSettings, GatewaySettings, WorkerSettings, UpSettings)
+
+
+def known_names() -> frozenset[str]:
+    """Every setting of every process: one environment serves them all."""
+    return frozenset(name for settings in ALL_SETTINGS for name in settings.model_fields)
+
+
+def secrets_of(common: Common) -> tuple[bytes, bytes]:
+    """(cluster secret, master key): given, or read from the data folder, or made there once."""
+    common.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return (
+        _secret(common.cluster_secret, common.data_dir / "cluster_secret"),
+        _secret(common.master_key, common.data_dir / "master_key"),
+    )
+
+
+def _secret(given: SecretStr | None, path: Path) -> bytes:
+    if given is not None:
+        return given.get_secret_value().encode()
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(SECRET_BYTES))
+        try:
+            os.link(draft, path)  # whoever links first wins; the others read
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    if path.stat().st_mode & 0o077:
+        raise Misconfigured(f"{path} can be read by others; expected mode 0600: chmod 600 {path}")
+    text = path.read_text().strip()
+    if len(text) < MIN_SECRET_CHARS:
+        raise Misconfigured(f"{path} holds {len(text)} characters; {MIN_SECRET_CHARS} are needed")
+    return text.encode()
+
+
+def _known_variables() -> dict[str, str]:
+    """The DIPTYCH_* variables that are set, by setting; Misconfigured if one is unknown."""
+    known = known_names()
+    found: dict[str, str] = {}
+    for variable, value in os.environ.items():
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known or variable != variable.upper():
+            shown = "…" if _is_secret(name) else repr(value)
+            near = _nearest(name, known)
+            hint = f"; did you mean {PREFIX}{near.upper()}?" if near else ""
+            raise Misconfigured(f"{variable}={shown}: no such setting{hint}")
+        found[name] = value
+    return found
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise Misconfigured(f"--config {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"--config {path}: not TOML: {error}") from None
+    known = known_names()
+    for name in content:
+        if name not in known:
+            near = _nearest(name, known)
+            hint = f"; did you mean {near}?" if near else ""
+            raise Misconfigured(f"{path}: {name}: no such setting{hint}")
+    return content
+
+
+def _explain(
+    cls: type[Common],
+    error: ValidationError,
+    flags: Mapping[str, Any],
+    variables: Mapping[str, str],
+    file: Mapping[str, Any],
+    config: Path | None,
+) -> Misconfigured:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    dashed = name.replace("_", "-")
+    field = cls.model_fields.get(name)
+    wanted = f" ({field.description})" if field else ""
+    problem = first["msg"].removeprefix("Value error, ")
+    problem = problem[:1].lower() + problem[1:]
+    if first["type"] == "missing":
+        hint = f"give --{dashed} or {PREFIX}{name.upper()}"
+        return Misconfigured(f"--{dashed} is missing{wanted}: {hint}")
+    if name in flags:
+        where, value = f"--{dashed} ", flags[name]
+    elif name in variables:
+        where, value = f"{PREFIX}{name.upper()}=", variables[name]
+    else:
+        where, value = f"{config}: {name} = ", file.get(name)
+    shown = "…" if _is_secret(name) else repr(str(value))
+    return Misconfigured(f"{where}{shown}: {problem}{wanted}")
+
+
+def _nearest(name: str, known: frozenset[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name.lower(), sorted(known), n=1)), None)
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in ("secret", "key", "token", "password"))
