@@ -179,18 +179,20 @@ class Busy(_message.Message):
     def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("key", "code", "message", "retryable", "ticket_is_gone")
+    __slots__ = ("key", "code", "message", "retryable", "ticket_is_gone", "kind")
     KEY_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRYABLE_FIELD_NUMBER: _ClassVar[int]
     TICKET_IS_GONE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     code: str
     message: str
     retryable: bool
     ticket_is_gone: bool
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., ticket_is_gone: _Optional[bool] = ...) -> None: ...
+    kind: str
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., ticket_is_gone: _Optional[bool] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class StepFrame(_message.Message):
     __slots__ = ("step", "rows")

@@ -12,6 +12,9 @@ DiptychError
 └── Misconfigured  a process refuses to start       (never on a wire)
 """
 
+TICKET_GONE = "ticket_gone"  # Lost with this code: the prompt must be computed again
+CANCELLED = "cancelled"  # Refused with this code: the caller gave the request up before it arrived
+
 
 class DiptychError(Exception):
     """Base of the tree. `code` is stable and machine-readable, `message` is for a person."""
