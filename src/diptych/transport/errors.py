@@ -1,0 +1,88 @@
+"""The one translator between our error tree and gRPC: class and code ride in trailing metadata."""
+
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+import grpc
+import grpc.aio
+
+from diptych.core import errors
+from diptych.core.errors import DiptychError
+
+KIND = "diptych-kind"  # class of core/errors.py
+CODE = "diptych-code"
+PARAM = "diptych-param"
+RETRY_AFTER = "diptych-retry-after-ms"
+
+_KINDS: dict[str, type[DiptychError]] = {
+    cls.__name__: cls
+    for cls in (
+        errors.BadRequest,
+        errors.NotFound,
+        errors.OverQuota,
+        errors.Overloaded,
+        errors.Expired,
+        errors.Lost,
+        errors.Refused,
+        errors.Broken,
+    )
+}
+# What a status means when no peer of ours spoke: the transport's own verdicts.
+_BARE: dict[grpc.StatusCode, type[DiptychError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Expired,
+    grpc.StatusCode.UNIMPLEMENTED: errors.Refused,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Broken,  # a message above the limit
+}
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def to_status(error: DiptychError) -> tuple[grpc.StatusCode, Metadata]:
+    """What a server aborts with; the message itself travels as the status details."""
+    fields = [(KIND, kind_of(error)), (CODE, error.code)]
+    if error.param is not None:
+        fields.append((PARAM, quote(error.param)))
+    if error.retry_after_s is not None:
+        fields.append((RETRY_AFTER, str(round(error.retry_after_s * 1000))))
+    return grpc.StatusCode[error.grpc_status], tuple(fields)
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> DiptychError:
+    """The error a peer raised; Lost, Expired, Refused or Broken if the transport itself failed."""
+    sent = _texts(error.trailing_metadata())
+    message = error.details() or error.code().name
+    if KIND not in sent:
+        return _BARE.get(error.code(), errors.Lost)(f"{error.code().name}: {message}")
+    retry_ms = sent.get(RETRY_AFTER, "")
+    return make(
+        sent[KIND],
+        sent.get(CODE, ""),
+        message,
+        param=unquote(sent[PARAM]) if PARAM in sent else None,
+        retry_after_s=int(retry_ms) / 1000 if retry_ms.isdigit() else None,
+    )
+
+
+def make(
+    kind: str,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    retry_after_s: float | None = None,
+) -> DiptychError:
+    """The error of a class by name; one this version does not know is Broken."""
+    cls = _KINDS.get(kind, errors.Broken)
+    return cls(message, code=code or None, param=param, retry_after_s=retry_after_s)
+
+
+def kind_of(error: DiptychError) -> str:
+    """Name of the nearest class that has a wire form: a peer may not know our private ones."""
+    return next((c.__name__ for c in type(error).__mro__ if c.__name__ in _KINDS), "Broken")
+
+
+def _texts(
+    metadata: Sequence[tuple[str, str | bytes]] | grpc.aio.Metadata | None,
+) -> dict[str, str]:
+    pairs = tuple(metadata or ())
+    return {str(key): value for key, value in pairs if isinstance(value, str)}

@@ -1,0 +1,161 @@
+"""The one life of a gRPC server: bind, serve, drain, stop; and the one interceptor."""
+
+import asyncio
+import inspect
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from diptych.core.errors import Broken, DiptychError, Misconfigured
+from diptych.transport.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES
+from diptych.transport.errors import to_status
+
+log = logging.getLogger(__name__)
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),  # a second process on the port is an error, not a lottery
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+Register = Callable[[grpc.aio.Server], object]
+Context = Any  # grpc.aio.ServicerContext[request, reply], whatever the method's types
+
+
+class Server:
+    """A gRPC server as an async context: bound and serving inside, stopped after."""
+
+    def __init__(self, listen: str, services: Sequence[Register], *, grace_s: float = 0.5) -> None:
+        self._listen = listen
+        self._services = services
+        self._grace_s = grace_s
+        self._server: grpc.aio.Server | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """host:port that peers use; the port is real also when 0 was asked for."""
+        return f"{self._listen.rpartition(':')[0]}:{self.port}"
+
+    async def start(self) -> None:
+        """Bind and serve; Misconfigured if the address cannot be had."""
+        server = grpc.aio.server(interceptors=[_Translator()], options=_OPTIONS)
+        for register in self._services:
+            register(server)
+        try:
+            self.port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise Misconfigured(
+                f"cannot listen on {self._listen}: the port is taken or the address is not ours"
+            ) from error
+        await server.start()
+        self._server = server
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Refuse new calls, let running ones end within the grace, cut the rest."""
+        if self._server is not None:
+            await self._server.stop(self._grace_s if grace_s is None else grace_s)
+            self._server = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM or SIGINT sets, while the context lasts."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+class _Translator(grpc.aio.ServerInterceptor):
+    """Turns exceptions of every method into a status, code and message."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        wrap, behaviour = _shape(handler)
+        return wrap(
+            _translated(behaviour, str(handler_call_details.method)),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    if handler.request_streaming and handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler, handler.stream_stream
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler, handler.unary_stream
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler, handler.stream_unary
+    return grpc.unary_unary_rpc_method_handler, handler.unary_unary
+
+
+def _translated(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    if inspect.isasyncgenfunction(behaviour):
+
+        async def stream(request: object, context: Context) -> AsyncIterator[object]:
+            try:
+                async for reply in behaviour(request, context):
+                    yield reply
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                await _abort(context, error, method)
+
+        return stream
+
+    async def answer(request: object, context: Context) -> object:
+        try:
+            return await behaviour(request, context)
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:
+            await _abort(context, error, method)
+            raise AssertionError("abort raises") from error
+
+    return answer
+
+
+async def _abort(context: Context, error: Exception, method: str) -> None:
+    if not isinstance(error, DiptychError):
+        log.exception("rpc failed method=%s", method, exc_info=error)
+        error = Broken(f"{method} failed: {type(error).__name__}")
+    status, metadata = to_status(error)
+    await context.abort(status, error.message, metadata)
