@@ -1,0 +1,137 @@
+"""The text model: embedding, layers, final fold, head. Functions of weights, rows and memory.
+
+    streams = M copies of the embedding; pre = (1, 0, …)
+    each layer:  streams += engram                        where the layer reads an n-gram table
+                 x = norm(collapse(streams, pre));  streams = expand(attention(x));  pre = next
+                 x = norm(collapse(streams, pre));  streams = expand(experts(x));    pre = next
+    hidden = norm(collapse(streams, pre));  logits = head hidden
+
+`pre` always comes from the sublayer before: a sublayer's own serves the next one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from diptych.model import engram, mhc, moe
+from diptych.model.attention import Place, Selection, Trace, attend
+from diptych.model.layers import ROW_GROUP, linear, rms_norm
+from diptych.model.memory import Memory, Rows
+from diptych.model.numerics import Numerics
+from diptych.model.rope import frequencies, turn
+from diptych.model.spec import LayerSpec, ModelSpec
+from diptych.model.weights import LayerWeights, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one layer hands to the next."""
+
+    streams: Tensor  # [T, M, D]
+    pre: Tensor  # [T, M]
+    selection: Selection | None
+
+
+def hidden(
+    spec: ModelSpec,
+    weights: Weights,
+    numerics: Numerics,
+    rows: Rows,
+    memory: Memory,
+    trace: Trace | None = None,
+) -> Tensor:
+    """The final normed state of each row [T, D]; `memory` has taken in all that rows leave behind.
+
+    `trace` sees intermediate values by name and layer: streams, engram_rows, engram_gate,
+    index_scores, candidates, selected, experts, expert_weights.
+    """
+    assert rows.token_ids.shape[0] % ROW_GROUP == 0, "pad a forward's rows to whole groups"
+    embedded = weights.embed.index_select(0, rows.token_ids)
+    first = torch.zeros(spec.streams, dtype=numerics.dtype, device=embedded.device)
+    first[0] = 1
+    state = State(
+        streams=embedded.unsqueeze(1).repeat(1, spec.streams, 1),
+        pre=first.expand(embedded.shape[0], -1),
+        selection=None,
+    )
+    places = {ratio: place(spec, numerics, rows.positions, ratio) for ratio in _ratios(spec)}
+    for layer, layer_weights in zip(spec.layers, weights.layers, strict=True):
+        if layer.engram is not None:
+            streams = remember(weights, layer_weights, numerics, layer, rows, state.streams, trace)
+            state = State(streams, state.pre, state.selection)
+        at = places[layer.ratio]
+        state = run_layer(layer_weights, spec, numerics, layer, at, memory, state, trace)
+        if trace:
+            trace("streams", layer.index, state.streams)
+    x = numerics.bf16(mhc.collapse(state.streams, state.pre))
+    return numerics.bf16(rms_norm(x, weights.norm, spec.norm_eps))
+
+
+def logits(weights: Weights, hidden: Tensor) -> Tensor:
+    """hidden [T, D] -> [T, V], in the precision of the numerics, not rounded."""
+    return linear(hidden, weights.head)
+
+
+def run_layer(
+    weights: LayerWeights,
+    spec: ModelSpec,
+    numerics: Numerics,
+    layer: LayerSpec,
+    place: Place,
+    memory: Memory,
+    state: State,
+    trace: Trace | None,
+) -> State:
+    """Attention, then experts, each between a collapse and an expansion of the streams."""
+    mix = mhc.mix(weights.hc_attn, spec, state.streams)
+    x = numerics.bf16(mhc.collapse(state.streams, state.pre))
+    x = numerics.bf16(rms_norm(x, weights.attn_norm, spec.norm_eps))
+    output, selection = attend(
+        weights.attn, spec, numerics, layer, x, place, memory, state.selection, trace
+    )
+    streams = numerics.bf16(mhc.expand(output, state.streams, mix))
+    pre = mix.pre
+
+    mix = mhc.mix(weights.hc_ffn, spec, streams)
+    x = numerics.bf16(mhc.collapse(streams, pre))
+    x = numerics.bf16(rms_norm(x, weights.ffn_norm, spec.norm_eps))
+    chosen, picked = moe.route(weights.moe, spec, x)
+    if trace:
+        trace("experts", layer.index, chosen)
+        trace("expert_weights", layer.index, picked)
+    output = moe.mixture(weights.moe, spec, numerics, x, chosen, picked)
+    return State(numerics.bf16(mhc.expand(output, streams, mix)), mix.pre, selection)
+
+
+def remember(
+    weights: Weights,
+    layer_weights: LayerWeights,
+    numerics: Numerics,
+    layer: LayerSpec,
+    rows: Rows,
+    streams: Tensor,
+    trace: Trace | None,
+) -> Tensor:
+    """The streams with what the n-gram table holds for each row."""
+    assert weights.hashing and layer_weights.engram and layer.engram is not None
+    ids = weights.hashing.rows(rows.grams, layer.engram)
+    looked_up = engram.look_up(layer_weights.engram, numerics, ids)
+    streams, gates = engram.write(layer_weights.engram, numerics, streams, looked_up)
+    if trace:
+        trace("engram_rows", layer.index, ids)
+        trace("engram_gate", layer.index, gates)
+    return streams
+
+
+def place(spec: ModelSpec, numerics: Numerics, positions: Tensor, ratio: int) -> Place:
+    """Angles and visibility of rows at `positions` [T] for layers of one ratio."""
+    frequency = frequencies(spec.rope, compressed=ratio > 0).to(positions.device)
+    visible = torch.div(positions + 1, max(ratio, 1), rounding_mode="floor")
+    here = turn(frequency, positions, numerics.dtype)
+    start = here if ratio < 2 else turn(frequency, positions - positions % ratio, numerics.dtype)
+    return Place(here, start, visible, int(visible.max()))
+
+
+def _ratios(spec: ModelSpec) -> set[int]:
+    return {layer.ratio for layer in spec.layers}

@@ -1,0 +1,63 @@
+"""Residual streams: M parallel residuals a token, mixed around every sublayer.
+
+Each sublayer computes three sets of coefficients from the streams as they enter it. `post` and
+`comb` write its output back; `pre` collapses the streams for the *next* sublayer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from diptych.model.layers import linear, mean_square, sigmoid
+from diptych.model.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MixWeights:
+    """One sublayer's part of the residual streams."""
+
+    fn: Tensor  # [M (M + 2), M D]
+    base: Tensor  # [M (M + 2)]
+    scale: Tensor  # [3]
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Coefficients of each row; rows come last in `comb`, where the loop is."""
+
+    pre: Tensor  # [T, M]
+    post: Tensor  # [T, M]
+    comb: Tensor  # [M, M, T]: from stream i to stream j
+
+
+def mix(weights: MixWeights, spec: ModelSpec, streams: Tensor) -> Mix:
+    """Coefficients from streams [T, M, D]."""
+    flat = streams.flatten(1)
+    scores = linear(flat, weights.fn) * torch.rsqrt(mean_square(flat) + spec.norm_eps)
+    return split(weights, spec, scores)
+
+
+def split(weights: MixWeights, spec: ModelSpec, scores: Tensor) -> Mix:
+    """Scores [T, M (M + 2)] -> coefficients; `comb` is made doubly stochastic by Sinkhorn's method."""
+    m = spec.streams
+    sizes = (m, m, m * m)
+    scale = torch.repeat_interleave(weights.scale, torch.tensor(sizes), output_size=sum(sizes))
+    pre, post, comb = (scores * scale + weights.base).split(sizes, 1)
+    c = torch.softmax(comb.t().unflatten(0, (m, m)), 1) + spec.hc_eps
+    c = c / (c.sum(0, keepdim=True) + spec.hc_eps)
+    for _ in range(spec.sinkhorn_iters - 1):
+        c = c / (c.sum(1, keepdim=True) + spec.hc_eps)
+        c = c / (c.sum(0, keepdim=True) + spec.hc_eps)
+    return Mix(sigmoid(pre) + spec.hc_eps, 2 * sigmoid(post), c)
+
+
+def collapse(streams: Tensor, pre: Tensor) -> Tensor:
+    """The weighted sum of the streams: [T, M, D], [T, M] -> [T, D]."""
+    return (streams * pre.unsqueeze(-1)).sum(1)
+
+
+def expand(output: Tensor, streams: Tensor, mix: Mix) -> Tensor:
+    """Write a sublayer's output [T, D] back: stream j gets post_j output + sum_i comb_ij stream_i."""
+    carried = torch.bmm(mix.comb.permute(2, 1, 0).contiguous(), streams)
+    return mix.post.unsqueeze(-1) * output.unsqueeze(1) + carried
