@@ -1,0 +1,213 @@
+"""The engine's thread: commands in by a queue, one thread-safe call a step out."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from diptych.core.errors import DiptychError, Expired, Lost
+from diptych.core.ids import Key
+from diptych.core.layout import Layout
+from diptych.core.request import Generation
+from diptych.core.step import StepOutput
+from diptych.engine.port import Counts, Pages
+from diptych.engine.stepper import Stepper
+
+ANSWER_TIMEOUT_S = 60.0  # to a command: a step may have to end first
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PageBytes(Protocol):
+    """The arenas, as services see them."""
+
+    def block(self, page: int) -> memoryview: ...
+
+    def slot(self, slot: int) -> memoryview: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something to do between two steps, and who waits for the answer."""
+
+    action: Callable[[], object]
+    answer: asyncio.Future[Any] | None = None
+
+
+class Engine:
+    """An `EnginePort`. Every touch of ledger and pages by the engine happens on its own thread.
+
+    A caller of `submit` or `reserve` that is cancelled leaves nothing behind.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        page_bytes: PageBytes,
+        *,
+        layout: Layout,
+        namespace: bytes,
+        on_step: Callable[[StepOutput], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._stepper = stepper
+        self._ledger = stepper.ledger
+        self._page_bytes = page_bytes
+        self._layout = layout
+        self._namespace = namespace
+        self._on_step = on_step
+        self._loop = loop
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._stopping = False
+        self._counts = self._ledger.counts()
+        self._busy_since_s: float | None = time.monotonic()  # None: blocked on the queue
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def namespace(self) -> bytes:
+        return self._namespace
+
+    @property
+    def max_model_len(self) -> int:
+        return self._ledger.bounds.max_model_len
+
+    async def submit(self, generation: Generation, *, hold: bool) -> None:
+        await self._ask_for(generation.key, lambda: self._ledger.submit(generation, hold=hold))
+
+    async def reserve(self, key: Key, capacity: int) -> Pages | None:
+        return await self._ask_for(key, lambda: self._ledger.reserve(key, capacity))
+
+    async def adopt(self, generation: Generation) -> None:
+        await self._ask(lambda: self._ledger.adopt(generation))
+
+    async def held(self, key: Key) -> Pages | None:
+        return await self._ask(lambda: self._ledger.held(key))
+
+    async def drop(self, key: Key) -> bool:
+        return await self._ask(lambda: self._ledger.drop(key))
+
+    def block(self, page: int) -> memoryview:
+        return self._page_bytes.block(page)
+
+    def slot(self, slot: int) -> memoryview:
+        return self._page_bytes.slot(slot)
+
+    def counts(self) -> Counts:
+        return self._counts
+
+    def idle_s(self) -> float:
+        since = self._busy_since_s
+        return 0.0 if since is None else time.monotonic() - since
+
+    async def stop(self) -> None:
+        self._commands.put(Command(self._halt))
+        await asyncio.to_thread(self._thread.join, ANSWER_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise Expired(f"the engine did not stop within {ANSWER_TIMEOUT_S:g} s")
+
+    def _halt(self) -> None:
+        self._stopping = True
+
+    async def _ask(self, action: Callable[[], T]) -> T:
+        """Run `action` on the engine thread, between two steps."""
+        if not self._thread.is_alive():
+            raise Lost("the engine has stopped")
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._commands.put(Command(action, answer))
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await answer
+        except TimeoutError as error:
+            raise Expired(f"the engine did not answer within {ANSWER_TIMEOUT_S:g} s") from error
+
+    async def _ask_for(self, key: Key, action: Callable[[], T]) -> T:
+        """Like `_ask`, for an action that makes `key` known."""
+        try:
+            return await self._ask(action)
+        except (asyncio.CancelledError, Expired):
+            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            raise
+
+    def _work(self) -> None:
+        """Obey, step, tell; block on the queue when there is nothing to compute."""
+        progressed = False
+        try:
+            while self._obey(wait=not progressed):
+                output = self._stepper.step(self._tell)
+                progressed = output is not None
+                self._counts = self._ledger.counts()
+                if output is not None:
+                    self._tell(output)
+        finally:
+            self._refuse_rest()
+            logger.info("engine stopped")
+
+    def _obey(self, *, wait: bool) -> bool:
+        """Carry out the commands that are there; False when told to stop."""
+        if wait:
+            self._busy_since_s = None
+            command = self._commands.get()
+            self._busy_since_s = time.monotonic()
+            self._carry_out(command)
+        self._busy_since_s = time.monotonic()
+        while not self._stopping:
+            try:
+                self._carry_out(self._commands.get_nowait())
+            except Empty:
+                return True
+        return False
+
+    def _carry_out(self, command: Command) -> None:
+        try:
+            result = command.action()
+        except DiptychError as error:
+            self._answer(command, error=error)
+        else:
+            self._counts = self._ledger.counts()
+            self._answer(command, result)
+
+    def _refuse_rest(self) -> None:
+        while True:
+            try:
+                self._answer(self._commands.get_nowait(), error=Lost("the engine has stopped"))
+            except Empty:
+                return
+
+    def _answer(
+        self, command: Command, result: object = None, *, error: DiptychError | None = None
+    ) -> None:
+        answer = command.answer
+        if answer is None:
+            return
+
+        def resolve() -> None:
+            if answer.done():  # its caller has left
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+
+        self._call_soon(resolve)
+
+    def _tell(self, output: StepOutput) -> None:
+        self._call_soon(lambda: self._on_step(output))
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        if self._loop.is_closed():  # nobody is left to hear it
+            self._stopping = True
+            return
+        self._loop.call_soon_threadsafe(callback)

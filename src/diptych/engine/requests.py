@@ -1,0 +1,103 @@
+"""A sequence inside the engine: its tokens, its pages, how far it is, when it ends."""
+
+from dataclasses import dataclass
+
+from diptych.core.errors import BadRequest
+from diptych.core.ids import Key
+from diptych.core.phases import Finish
+from diptych.core.request import Generation
+from diptych.engine.port import Pages
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the model and this engine allow a sequence to be."""
+
+    vocab_size: int
+    max_model_len: int  # tokens of a sequence, prompt and output
+    eos_token_id: int
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A generation under way. Positions [0, written) lie in its pages."""
+
+    generation: Generation
+    hold: bool  # stop after the first sampled token and keep the pages
+    adopted: bool  # its prompt was computed elsewhere
+    capacity: int  # positions it may ever write
+    tokens: list[int]  # prompt and output so far
+    written: int = 0
+    blocks: tuple[int, ...] = ()  # in order of position; all that `capacity` needs
+    slot: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.generation.key
+
+    @property
+    def remaining(self) -> int:
+        """Positions to compute before the next token can be sampled."""
+        return len(self.tokens) - self.written
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - len(self.generation.prompt)
+
+    def pages(self, grain: int) -> Pages:
+        """Where the written positions lie."""
+        return Pages(self.blocks[: blocks_for(self.written, grain)], self.slot, self.written)
+
+
+def blocks_for(positions: int, grain: int) -> int:
+    """Blocks that hold this many positions."""
+    return -(-positions // grain)
+
+
+def capacity(generation: Generation, bounds: Bounds, *, hold: bool) -> int:
+    """Positions that may be written before the sequence ends or is held."""
+    if hold:
+        return len(generation.tokens)
+    return min(generation.capacity, bounds.max_model_len - 1)
+
+
+def check(generation: Generation, bounds: Bounds) -> None:
+    """BadRequest unless a token can be sampled after the generation's tokens."""
+    tokens = generation.tokens
+    if not generation.prompt:
+        raise BadRequest("the prompt is empty; expected at least one token", param="prompt")
+    if len(tokens) >= bounds.max_model_len:
+        raise BadRequest(
+            f"the prompt has {len(tokens)} tokens; expected fewer than the model's context of "
+            f"{bounds.max_model_len}",
+            code="context_length_exceeded",
+            param="prompt",
+        )
+    if min(tokens) < 0 or max(tokens) >= bounds.vocab_size:
+        wrong = next(t for t in tokens if not 0 <= t < bounds.vocab_size)
+        raise BadRequest(
+            f"token id {wrong} is outside the vocabulary; expected 0 to {bounds.vocab_size - 1}",
+            param="prompt",
+        )
+    if generation.max_new <= len(generation.forced):
+        raise BadRequest(
+            f"max_new is {generation.max_new}; expected more than the "
+            f"{len(generation.forced)} output tokens that exist already",
+            param="max_new",
+        )
+    generation.sampling.check()
+
+
+def finish_of(request: Request, bounds: Bounds) -> tuple[Finish | None, int | None]:
+    """Whether the newest token ends the sequence, and the stop token id that did."""
+    sampling = request.generation.sampling
+    token = request.tokens[-1]
+    if token == bounds.eos_token_id and not sampling.ignore_eos:
+        return Finish.STOP, None
+    if token in sampling.stop_token_ids:
+        return Finish.STOP, token
+    if request.num_output >= request.generation.max_new:
+        return Finish.LENGTH, None
+    if len(request.tokens) >= bounds.max_model_len:
+        return Finish.LENGTH, None
+    return None, None
