@@ -75,7 +75,7 @@ def attend(
     seen = numerics.fp8(x)
     latent = numerics.bf16(linear(seen, weights.wq_a))
     latent = numerics.fp8(numerics.bf16(rms_norm(latent, weights.q_norm, spec.norm_eps)))
-    query = numerics.bf16(linear(latent, weights.wq_b)).unflatten(1, (spec.num_heads, -1))
+    query = numerics.bf16(linear(latent, weights.wq_b)).view(len(x), spec.num_heads, -1)
     query = numerics.bf16(place.turn.rotate(query))
 
     key = numerics.bf16(linear(seen, weights.wkv))
@@ -163,7 +163,7 @@ def sparse_attention(query: Tensor, keys: Tensor, present: Tensor, sink: Tensor)
 def project(
     weights: AttentionWeights, spec: ModelSpec, numerics: Numerics, output: Tensor
 ) -> Tensor:
-    """Heads [T, H, d] -> [T, D] through a low rank: first each group of heads by itself, then all."""
+    """Heads [T, H, d] -> [T, D] through a low rank: each group of heads by itself, then all."""
     groups = output.flatten(1).chunk(spec.o_groups, 1)
     matrices = weights.wo_a.chunk(spec.o_groups, 0)
     parts = [linear(group, matrix) for group, matrix in zip(groups, matrices, strict=True)]

@@ -68,9 +68,9 @@ def hidden(
     return numerics.bf16(rms_norm(x, weights.norm, spec.norm_eps))
 
 
-def logits(weights: Weights, hidden: Tensor) -> Tensor:
+def logits(weights: Weights, numerics: Numerics, hidden: Tensor) -> Tensor:
     """hidden [T, D] -> [T, V], in the precision of the numerics, not rounded."""
-    return linear(hidden, weights.head)
+    return linear(hidden, weights.head).to(numerics.dtype)
 
 
 def run_layer(

@@ -39,7 +39,7 @@ class DenseMemory:
         self._index_keys: dict[int, Tensor] = {}
 
     def begin(self, sequences: Tensor, positions: Tensor) -> None:
-        """Say which sequence (-1: padding) and position each row of the next forward has: [T], [T]."""
+        """Say which sequence (-1: padding) and position each row of the next forward has [T]."""
         rows = torch.arange(len(positions)) + self._num_rows
         real = sequences >= 0
         needed = int(positions[real].max()) + 1 - self._where.shape[1] if real.any() else 0

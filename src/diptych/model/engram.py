@@ -1,4 +1,4 @@
-"""Engram: a hashed n-gram memory. Rows of a table become keys and a value, gated into the streams."""
+"""Engram: a hashed n-gram memory. Table rows become keys and a value, gated into the streams."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ def look_up(weights: EngramWeights, numerics: Numerics, ids: Tensor) -> Tensor:
     """ids [T, k] -> a key for each stream and a value: [T, M + 1, D]."""
     rows = weights.table.gather(ids)
     projected = numerics.bf16(linear(numerics.fp8(rows), weights.wkv))
-    return projected.unflatten(1, (-1, weights.q_weight.shape[1]))
+    return projected.view(len(ids), -1, weights.q_weight.shape[1])
 
 
 def gate(weights: EngramWeights, streams: Tensor, keys: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def write(
 ) -> tuple[Tensor, Tensor]:
     """Streams [T, M, D] with the gated value added, and the gates [T, M].
 
-    Gates are zero, and the streams unchanged, where `image` [T] says that a row is part of an image.
+    Where `image` [T] says that a row is part of an image, gates are zero and streams unchanged.
     """
     keys, value = looked_up[:, :-1], looked_up[:, -1:]
     gates = gate(weights, streams, keys)

@@ -30,8 +30,8 @@ def index_query(
     latent: Tensor,
     turn: Turn,
 ) -> tuple[Tensor, Tensor]:
-    """x [T, D] and the query latent [T, rank], as products see it -> queries [T, h, i], weights [T, h]."""
-    query = numerics.bf16(linear(latent, weights.wq_b)).unflatten(1, (spec.index_heads, -1))
+    """x [T, D], query latent [T, rank] as products see it -> queries [T, h, i], weights [T, h]."""
+    query = numerics.bf16(linear(latent, weights.wq_b)).view(len(x), spec.index_heads, -1)
     query = numerics.index_query(numerics.bf16(turn.rotate(query)))
     scale = (spec.index_head_dim * spec.index_heads) ** -0.5
     return query, numerics.bf16(linear(x, weights.weights_proj)) * scale
@@ -49,7 +49,7 @@ def score(query: Tensor, weights: Tensor, tiles: Iterable[Tensor], visible: Tens
 
 
 def select(scores: Tensor, count: int) -> Tensor:
-    """The `count` highest finite scores of each row, ascending by entry, then NOTHING: [T, count]."""
+    """The `count` best finite scores of each row, ascending by entry, then NOTHING: [T, count]."""
     width = min(count, scores.shape[1])
     best, order = torch.sort(scores.detach(), dim=1, descending=True, stable=True)
     entries = order[:, :width].masked_fill(best[:, :width] == -torch.inf, scores.shape[1])
@@ -71,7 +71,7 @@ def candidates(scores: Tensor, visible: Tensor, block_size: int, count: int) -> 
     """
     n = scores.shape[1]
     padded = torch.nn.functional.pad(scores.detach(), (0, -n % block_size), value=-torch.inf)
-    best = padded.unflatten(1, (-1, block_size)).amax(2)
+    best = padded.view(len(padded), -1, block_size).amax(2)
     newest = torch.div(visible - 1, block_size, rounding_mode="floor").unsqueeze(1)
     blocks = torch.arange(best.shape[1], device=best.device)
     best = best.masked_fill(blocks == newest, torch.inf)

@@ -39,12 +39,12 @@ def mix(weights: MixWeights, spec: ModelSpec, streams: Tensor) -> Mix:
 
 
 def split(weights: MixWeights, spec: ModelSpec, scores: Tensor) -> Mix:
-    """Scores [T, M (M + 2)] -> coefficients; `comb` is made doubly stochastic by Sinkhorn's method."""
+    """Scores [T, M (M + 2)] -> coefficients; Sinkhorn's method makes `comb` doubly stochastic."""
     m = spec.streams
-    sizes = (m, m, m * m)
-    scale = torch.repeat_interleave(weights.scale, torch.tensor(sizes), output_size=sum(sizes))
-    pre, post, comb = (scores * scale + weights.base).split(sizes, 1)
-    c = torch.softmax(comb.t().unflatten(0, (m, m)), 1) + spec.hc_eps
+    sizes = [m, m, m * m]
+    scale = torch.cat([weights.scale[i : i + 1].expand(size) for i, size in enumerate(sizes)])
+    pre, post, comb = torch.split(scores * scale + weights.base, sizes, 1)
+    c = torch.softmax(comb.t().reshape(m, m, -1), 1) + spec.hc_eps
     c = c / (c.sum(0, keepdim=True) + spec.hc_eps)
     for _ in range(spec.sinkhorn_iters - 1):
         c = c / (c.sum(1, keepdim=True) + spec.hc_eps)
@@ -58,6 +58,6 @@ def collapse(streams: Tensor, pre: Tensor) -> Tensor:
 
 
 def expand(output: Tensor, streams: Tensor, mix: Mix) -> Tensor:
-    """Write a sublayer's output [T, D] back: stream j gets post_j output + sum_i comb_ij stream_i."""
+    """Write an output [T, D] back: stream j becomes post_j output + sum_i comb_ij stream_i."""
     carried = torch.bmm(mix.comb.permute(2, 1, 0).contiguous(), streams)
     return mix.post.unsqueeze(-1) * output.unsqueeze(1) + carried

@@ -61,6 +61,10 @@ def _amax(groups: Tensor, least: float) -> Tensor:
     return groups.abs().amax(-1, keepdim=True).clamp_min(least)
 
 
+def _grouped(x: Tensor, size: int) -> Tensor:
+    return x.view(*x.shape[:-1], x.shape[-1] // size, size)
+
+
 def _round_e2m1(x: Tensor) -> Tensor:
     """Nearest E2M1 value of |x| <= 6, ties to the even code; the sign of zero is kept."""
     magnitude = x.abs()
@@ -86,14 +90,11 @@ class Quantiser:
         return width // self.group
 
     def _elements(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Elements [..., groups, group] as float32, scale values and scale bytes [..., groups, 1]."""
-        groups = x.detach().float().unflatten(-1, (-1, self.group))
+        """Elements [..., groups, group], and the scales [..., groups, 1] as values and bytes."""
+        groups = _grouped(x.detach().float(), self.group)
         scale, scale_bytes = self.scales_of(groups)
         elements = (groups / scale).clamp(-self.element_max, self.element_max)
-        if self.packed:
-            elements = _round_e2m1(elements)
-        else:
-            elements = elements.to(torch.float8_e4m3fn)
+        elements = _round_e2m1(elements) if self.packed else elements.to(torch.float8_e4m3fn)
         return elements, scale, scale_bytes
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,14 +110,13 @@ class Quantiser:
     def decode(self, data: Tensor, scales: Tensor) -> Tensor:
         """The inverse of `encode`, as float32."""
         values = unpack_e2m1(data) if self.packed else take(E4M3_VALUES, data)
-        groups = values.unflatten(-1, (-1, self.group))
-        return (groups * take(self.scale_values, scales).unsqueeze(-1)).flatten(-2)
+        scale = take(self.scale_values, scales).unsqueeze(-1)
+        return (_grouped(values, self.group) * scale).flatten(-2)
 
     def round(self, x: Tensor, *, straight_through: bool = True) -> Tensor:
-        """decode(encode(x)) in x's dtype. Gradients pass as if it were the identity, or not at all."""
+        """decode(encode(x)) in x's dtype, with the gradient of the identity, or with none."""
         if straight_through and torch.is_grad_enabled() and x.requires_grad:
-            rounded: Tensor = _StraightThrough.apply(x, self._round)
-            return rounded
+            return _straight_through(x, self._round)
         return self._round(x)
 
     def _round(self, x: Tensor) -> Tensor:
@@ -132,15 +132,19 @@ class _StraightThrough(torch.autograd.Function):
         return rounding(x)
 
     @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
+
+
+def _straight_through(x: Tensor, rounding: Callable[[Tensor], Tensor]) -> Tensor:
+    rounded: Tensor = _StraightThrough.apply(x, rounding)  # type: ignore[no-untyped-call]
+    return rounded
 
 
 def round_bf16(x: Tensor) -> Tensor:
     """x as a bfloat16 tensor would hold it, in x's dtype; gradients pass straight through."""
     if torch.is_grad_enabled() and x.requires_grad:
-        rounded: Tensor = _StraightThrough.apply(x, _round_bf16)
-        return rounded
+        return _straight_through(x, _round_bf16)
     return _round_bf16(x)
 
 
@@ -191,7 +195,7 @@ def encode_fp8_blocks(x: Tensor, block: int = 32) -> tuple[Tensor, Tensor]:
     """The inverse: bytes [out, in] and scale bytes [ceil(out / block), ceil(in / block)]."""
     rows, columns = x.shape
     padded = torch.nn.functional.pad(x.float(), (0, -columns % block, 0, -rows % block))
-    tiles = padded.unflatten(1, (-1, block)).unflatten(0, (-1, block))  # [R, block, C, block]
+    tiles = padded.view(-(-rows // block), block, -(-columns // block), block)
     amax = tiles.abs().amax((1, 3), keepdim=True).clamp_min(1e-4)
     exponent = power_of_two_above(amax * (1 / E4M3_MAX))
     elements = (tiles / _from_exponent(exponent)).clamp(-E4M3_MAX, E4M3_MAX)

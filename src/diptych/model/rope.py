@@ -28,8 +28,9 @@ class Turn:
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if x.dim() == 3:
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    still, turned = x.split((x.shape[-1] - 2 * cos.shape[-1], 2 * cos.shape[-1]), -1)
-    u, v = turned.unflatten(-1, (-1, 2)).unbind(-1)
+    still = x[..., : x.shape[-1] - 2 * cos.shape[-1]]
+    turned = x[..., still.shape[-1] :]
+    u, v = turned[..., 0::2], turned[..., 1::2]
     pairs = torch.stack((u * cos - v * sin, u * sin + v * cos), -1)
     return torch.cat((still, pairs.flatten(-2)), -1)
 

@@ -1,4 +1,4 @@
-"""The shape of a model, read from `config.json`. Every size and layer id in `model/` comes from here."""
+"""The shape of a model, read from `config.json`: every size and layer id comes from here."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ GROUP = 32  # values that share a scale in every quantised product
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotation of the last `dim` channels: a plain base, and a YaRN-scaled one for compressed layers."""
+    """Rotation of the last `dim` channels: a plain base, a YaRN-scaled one for compressed layers."""
 
     dim: int
     theta: float
@@ -149,7 +149,7 @@ class ModelSpec:
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
-        """Read and check `folder/config.json`; Misconfigured names file, key, value, expectation."""
+        """Read and check `folder/config.json`; Misconfigured names file, key and expectation."""
         path = Path(folder) / CONFIG_FILE
         try:
             raw = json.loads(path.read_bytes())

@@ -188,7 +188,7 @@ def dequantise(checkpoint: Checkpoint, name: str, entry: Entry, *, quantised: bo
 
 
 def check(checkpoint: Checkpoint, entries: dict[str, Entry], spec: ModelSpec) -> None:
-    """Compare what is stored with what the model needs; Misconfigured names the first difference."""
+    """Compare what is stored with what the model needs; Misconfigured names a difference."""
     expected: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for name, entry in entries.items():
         expected |= _stored_as(name, entry, quantised=spec.quantised)
