@@ -69,10 +69,10 @@ class Hashing:
         `compressed` holds the compressed ids from position 0 on, DEAD where images are. Column r
         is the id r positions back, or `pad` from the first missing or DEAD one on.
         """
-        n = self.multipliers.shape[1]
+        n, count = self.multipliers.shape[1], stop - start
         ids = torch.as_tensor(compressed[max(start - n + 1, 0) : stop], dtype=torch.int64)
-        lead = torch.full((stop - start + n - 1 - len(ids),), DEAD)
-        grams = torch.cat((lead, ids)).unfold(0, n, 1).flip(1)
+        ids = torch.cat((torch.full((count + n - 1 - len(ids),), DEAD), ids))
+        grams = torch.stack([ids[n - 1 - r : n - 1 - r + count] for r in range(n)], 1)
         blocked = (grams == DEAD).cumsum(1) > 0
         return torch.where(blocked, self.pad, grams)
 
