@@ -1,0 +1,24 @@
+"""Token bytes to text, one token after the other, never half a character.
+
+Looks at each byte once, whatever the length of the output.
+"""
+
+import codecs
+
+
+class Detokenizer:
+    """Holds back the bytes of a character until it is complete."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: bytes) -> str:
+        """Text that is certain now. An invalid sequence becomes one U+FFFD."""
+        return self._decoder.decode(token)
+
+    def finish(self, *, cut: bool = False) -> str:
+        """Text still held: U+FFFD for an incomplete character, nothing if the output was `cut`."""
+        if cut:
+            self._decoder.reset()
+            return ""
+        return self._decoder.decode(b"", final=True)
