@@ -14,7 +14,7 @@ GROUP = 32  # values that share a scale in every quantised product
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """Rotation of the last `dim` channels: a plain base, a YaRN-scaled one for compressed layers."""
+    """Rotation of the last `dim` channels: one base plain, one with YaRN for compressed layers."""
 
     dim: int
     theta: float
