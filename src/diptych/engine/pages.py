@@ -1,0 +1,97 @@
+"""Paged memory: the `Memory` of a forward whose sequences lie in blocks and slots.
+
+A row reads its own sequence only: rows of this forward from the tensors at hand, as they would
+come back from memory, and older positions from the pages. Rings are read before they are written,
+because a long chunk overwrites what its first rows still see.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from diptych.core.layout import Kind
+from diptych.engine.arenas import Arenas
+from diptych.engine.batch import Batch, Groups, Ring, groups, ring
+from diptych.model.records import RecordFormat, Records
+
+
+class PagedMemory:
+    """Implements `Memory` over arenas, for the rows of one batch."""
+
+    def __init__(self, arenas: Arenas, records: Records, window: int, batch: Batch) -> None:
+        self._arenas = arenas
+        self._records = records
+        self._batch = batch
+        layout = arenas.layout
+        self._window = ring(batch, layout.ring, window - 1, with_self=True)
+        self._owners = torch.from_numpy(batch.owners)
+        self._table = torch.from_numpy(batch.table)
+        self._row_table = self._table[self._owners]  # [T, blocks]
+        self._carry: dict[int, Ring] = {}  # by size
+        self._groups: dict[int, Groups] = {}  # by ratio
+
+    def window(self, layer: int, key: Tensor) -> tuple[Tensor, Tensor]:
+        section = self._arenas.section(layer, Kind.WINDOW)
+        keys = _through_ring(section, self._window, self._records.window, key)
+        return keys, self._window.present
+
+    def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
+        section = self._arenas.section(layer, Kind.CARRY)
+        size = section.shape[1]
+        if size not in self._carry:
+            self._carry[size] = ring(self._batch, size, 1, with_self=False)
+        inputs = torch.cat((value, score), 1)
+        found = _through_ring(section, self._carry[size], self._records.carry, inputs)
+        earlier_value, earlier_score = found.squeeze(1).chunk(2, 1)
+        return earlier_value, earlier_score
+
+    def append(self, layer: int, entry: Tensor, index_key: Tensor) -> None:
+        sections = self._arenas.sections(layer, Kind.ENTRY, Kind.INDEX, Kind.INDEX_SCALE)
+        at = self._groups_of(layer)
+        if not len(at.rows):
+            return
+        complete = entry.index_select(0, at.rows), index_key.index_select(0, at.rows)
+        encoded = self._records.entry.encode(complete[0])
+        encoded += self._records.index_key.encode(complete[1])
+        for section, new in zip(sections, encoded, strict=True):
+            section[at.pages, at.records] = new
+
+    def index_tiles(self, layer: int) -> Iterator[Tensor]:
+        sections = self._arenas.sections(layer, Kind.INDEX, Kind.INDEX_SCALE)
+        entries = torch.arange(sections[0].shape[1])
+        visible = torch.from_numpy((self._batch.positions + 1) // self._ratio(layer))[:, None]
+        for tile in range(self._table.shape[1]):
+            pages = self._table[:, tile]
+            keys = self._records.index_key.decode(*(section[pages] for section in sections))
+            hidden = entries + tile * len(entries) >= visible
+            yield keys.index_select(0, self._owners).masked_fill(hidden.unsqueeze(-1), 0.0)
+
+    def entries(self, layer: int, selected: Tensor) -> Tensor:
+        section = self._arenas.section(layer, Kind.ENTRY)
+        known = selected.clamp_min(0)
+        per_page = section.shape[1]
+        pages = self._row_table.gather(1, torch.div(known, per_page, rounding_mode="floor"))
+        values = self._records.entry.decode(section[pages, known % per_page])
+        return values.masked_fill((selected < 0).unsqueeze(-1), 0.0)
+
+    def _ratio(self, layer: int) -> int:
+        return self._arenas.layout.find(layer, Kind.ENTRY).ratio
+
+    def _groups_of(self, layer: int) -> Groups:
+        ratio = self._ratio(layer)
+        if ratio not in self._groups:
+            self._groups[ratio] = groups(self._batch, ratio, self._arenas.layout.grain // ratio)
+        return self._groups[ratio]
+
+
+def _through_ring(section: Tensor, at: Ring, record: RecordFormat, new: Tensor) -> Tensor:
+    """Read what lies behind each row [T, reach, n], then write the rows `new` [T, n]."""
+    (encoded,) = record.encode(new)
+    own = record.decode(encoded)
+    parts = [own, own.new_zeros(1, own.shape[1])]
+    if len(at.read_slots):
+        parts.append(record.decode(section[at.read_slots, at.read_records]).flatten(0, 1))
+    section[at.write_slots, at.write_records] = encoded.index_select(0, at.write_rows)
+    found = torch.cat(parts).index_select(0, at.source.flatten())
+    return found.view(*at.source.shape, -1)
