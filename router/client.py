@@ -1,10 +1,22 @@
 """The router's front door: place requests, report load, ask who is there."""
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
+from typing import Self
 
+import grpc
+import grpc.aio
+
+from diptych.contract import router_pb2 as pb
+from diptych.contract import router_pb2_grpc as pb_grpc
+from diptych.core.errors import DiptychError, Lost, Overloaded
 from diptych.core.phases import Phase
+from diptych.router import wire
 from diptych.router.messages import (
+    Again,
     DecodeAt,
     Fleet,
     Have,
@@ -13,11 +25,15 @@ from diptych.router.messages import (
     Member,
     Placement,
     PrefillAt,
+    Progress,
     Queued,
+    RefusedBy,
     Resume,
     SkipTo,
     Want,
 )
+from diptych.transport.channel import Backoff, call, connect
+from diptych.transport.errors import from_rpc
 
 __all__ = [
     "DecodeAt",
@@ -39,30 +55,80 @@ __all__ = [
 ]
 
 
+log = logging.getLogger(__name__)
+
+OPEN_WAIT_S = 5.0  # a lease may ride over a router's restart
+MIN_REPORT_GAP_S = 0.1
+MAX_REPORT_GAP_S = 1.0
+REJOIN_CAP_S = 1.0
+
+
 class Lease:
-    """One placed request; it lives until `close`, the router's end, or a refusal.
+    """One placed request; it lives until `close` or the router's end.
 
     Iterate for what the router says about the current attempt; answers to older attempts are
     dropped. Raises Overloaded when refused (code `no_capacity` or `queue_timeout`), Lost when the
-    router is gone.
+    router is gone. Only `RouterClient.place` makes one.
     """
 
+    def __init__(self, stub: pb_grpc.RouterStub, want: Want) -> None:
+        self._attempt = want.attempt
+        self._ups: asyncio.Queue[wire.PlaceUp] = asyncio.Queue()
+        self._ups.put_nowait(want)
+        self._downs: asyncio.Queue[wire.PlaceDown | DiptychError] = asyncio.Queue()
+        self._call = stub.Place(self._send(), wait_for_ready=True)
+        self._reader: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def open(self, timeout_s: float) -> None:
+        """Wait until the router has the lease; Lost if it does not answer in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._call.wait_for_connection()
+        except TimeoutError:
+            self._call.cancel()
+            raise Lost(f"the router did not answer for {timeout_s:g} s") from None
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        # Apart, so that who stops waiting for an answer does not end the call.
+        self._reader = asyncio.create_task(self._read())
+
     def __aiter__(self) -> AsyncIterator[Placement]:
-        raise NotImplementedError
+        return self
+
+    async def __anext__(self) -> Placement:
+        while not self._is_closed:
+            down = await self._downs.get()
+            if isinstance(down, DiptychError):
+                self._downs.put_nowait(down)  # for whoever asks again
+                raise down
+            if down.attempt < self._attempt:
+                continue
+            if isinstance(down, RefusedBy):
+                raise Overloaded(down.message, code=down.code, retry_after_s=down.retry_after_s)
+            return down
+        raise StopAsyncIteration
 
     async def progress(self, phase: Phase, tokens: int, last_chunk_started: bool = False) -> None:
         """Tell how far the attempt is; with `last_chunk_started` the router answers DecodeAt."""
-        raise NotImplementedError
+        self._ups.put_nowait(Progress(phase, tokens, last_chunk_started))
 
     async def again(self, attempt: int, failed_worker: str, why: str, have: Have) -> None:
         """Open the next attempt."""
-        raise NotImplementedError
+        self._attempt = attempt
+        self._ups.put_nowait(Again(attempt, failed_worker, why, have))
 
     async def close(self) -> None:
         """End the lease; the router forgets the request. Twice is once."""
-        raise NotImplementedError
+        self._is_closed = True
+        self._call.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+            self._reader = None
 
-    async def __aenter__(self) -> "Lease":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -73,20 +139,42 @@ class Lease:
     ) -> None:
         await self.close()
 
+    async def _send(self) -> AsyncIterator[pb.PlaceUp]:
+        while True:
+            yield wire.place_up_to_pb(await self._ups.get())
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._call:
+                down = wire.place_down_from_pb(message)
+                if down is not None:
+                    self._downs.put_nowait(down)
+            self._downs.put_nowait(Lost("the router ended the lease"))
+        except grpc.aio.AioRpcError as error:
+            self._downs.put_nowait(from_rpc(error))
+
 
 class RouterClient:
     """Places requests with one router over one channel."""
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._channel = connect(address)
+        self._stub = pb_grpc.RouterStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def place(self, want: Want) -> Lease:
         """Open a lease; Lost if the router cannot be reached."""
-        raise NotImplementedError
+        lease = Lease(self._stub, want)
+        try:
+            await lease.open(min(OPEN_WAIT_S, want.deadline_s))
+        except BaseException:
+            await lease.close()
+            raise
+        return lease
 
     async def close(self) -> None:
         """Close the channel; open leases end with it."""
-        raise NotImplementedError
+        await self._channel.close()
 
 
 class Reporter:
@@ -98,20 +186,67 @@ class Reporter:
     def __init__(self, address: str, join: Join, load: Callable[[], Load]) -> None:
         self.fleet: Fleet | None = None  # the last one heard, kept while the router is away
         self.is_connected = False
+        self._address = address
+        self._join = join
+        self._load = load
+        self._dirty = asyncio.Event()
+        self._news = asyncio.Event()
 
     def notify(self) -> None:
         """The load changed."""
-        raise NotImplementedError
+        self._dirty.set()
 
     async def fleet_changed(self) -> Fleet:
         """Wait for the next fleet from the router."""
-        raise NotImplementedError
+        await self._news.wait()
+        assert self.fleet is not None
+        return self.fleet
 
     async def run(self) -> None:
         """Report until cancelled."""
-        raise NotImplementedError
+        backoff = Backoff(first_s=MIN_REPORT_GAP_S, cap_s=REJOIN_CAP_S)
+        while True:
+            channel = connect(self._address)
+            try:
+                await self._report(channel, backoff)
+            except DiptychError as error:
+                if self.is_connected or not backoff.failures:
+                    log.warning("router is away, joining again at=%s: %s", self._address, error)
+            finally:
+                self.is_connected = False
+                await channel.close()
+            await asyncio.sleep(backoff.failed())
+
+    async def _report(self, channel: grpc.aio.Channel, backoff: Backoff) -> None:
+        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            async for message in stub.Report(self._send()):
+                if not self.is_connected:
+                    log.info("joined the fleet router=%s", self._address)
+                self.is_connected = True
+                backoff.succeeded()
+                self.fleet = wire.fleet_from_pb(message.fleet)
+                self._news.set()
+                self._news = asyncio.Event()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        raise Lost("the router ended the report stream")
+
+    async def _send(self) -> AsyncIterator[pb.ReportUp]:
+        loop = asyncio.get_running_loop()
+        yield pb.ReportUp(join=wire.join_to_pb(self._join))
+        while True:
+            self._dirty.clear()
+            sent_s = loop.time()
+            yield pb.ReportUp(load=wire.load_to_pb(self._load()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAX_REPORT_GAP_S):
+                    await self._dirty.wait()
+            await asyncio.sleep(sent_s + MIN_REPORT_GAP_S - loop.time())
 
 
 async def status(address: str, timeout_s: float) -> Fleet:
     """The fleet right now; Lost or Expired if the router does not answer."""
-    raise NotImplementedError
+    async with connect(address) as channel:
+        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        return wire.fleet_from_pb(await call(stub.Status, pb.StatusRequest(), timeout_s=timeout_s))

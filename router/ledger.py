@@ -1,0 +1,190 @@
+"""What was placed where: every lease's stage, and what each worker carries because of it.
+
+The router counts its own work at once; reports only correct it. What a report shows beyond our own
+work (placed by another router, or before a restart) is kept as *foreign* until the next report.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
+
+from diptych.core.ids import WorkerId
+from diptych.router.messages import Load, Want
+
+
+class Stage(StrEnum):
+    """Where a lease is, by what the gateway said."""
+
+    WAITING = auto()  # for a worker that computes its prompt
+    PREFILL = auto()
+    HANDOFF = auto()  # prompt (nearly) computed; waits for a decode worker
+    DECODE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One lease."""
+
+    want: Want
+    attempt: int
+    arrived_s: float
+    stage: Stage = Stage.WAITING
+    namespace: bytes = b""  # of the worker that computes the prompt
+    block_tokens: int = 1
+    prefill: WorkerId | None = None
+    decode: WorkerId | None = None
+    computed: int = 0  # prompt positions
+    is_hybrid: bool = False  # the decode worker computes the prompt, too
+    is_decoding: bool = False  # the decode worker gave tokens
+    avoid: dict[WorkerId, float] = field(default_factory=dict)  # who failed it, and when
+
+    @property
+    def blocks(self) -> int:
+        """Pages the whole sequence may fill."""
+        return max(1, -(-(self.want.prompt_len + self.want.max_new - 1) // self.block_tokens))
+
+    @property
+    def prompt_tokens_left(self) -> int:
+        return max(0, self.want.prompt_len - self.computed)
+
+
+@dataclass(slots=True)
+class Carried:
+    """Work of one worker. `held` are prompts it computes or holds for a decode worker."""
+
+    prompts: int = 0
+    prompt_tokens: int = 0
+    held: int = 0
+    rows: int = 0
+    blocks: int = 0
+
+    def add(self, other: "Carried", sign: int) -> None:
+        self.prompts += sign * other.prompts
+        self.prompt_tokens += sign * other.prompt_tokens
+        self.held += sign * other.held
+        self.rows += sign * other.rows
+        self.blocks += sign * other.blocks
+
+
+@dataclass(slots=True)
+class Standing:
+    """A worker in the ledger: own work, foreign work, and what changed since its last report."""
+
+    own: Carried = field(default_factory=Carried)
+    foreign_prompts: int = 0
+    foreign_rows: int = 0
+    foreign_blocks: int = 0
+    slots_given: int = 0  # since the last report
+    blocks_given: int = 0
+    last_assigned: int = 0  # a counter, not a time
+
+    @property
+    def prompts(self) -> int:
+        return self.own.prompts + self.foreign_prompts
+
+    @property
+    def rows(self) -> int:
+        return self.own.rows + self.foreign_rows
+
+    @property
+    def blocks(self) -> int:
+        return self.own.blocks + self.foreign_blocks
+
+
+class Ledger:
+    """All leases of this router."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self._standings: dict[WorkerId, Standing] = defaultdict(Standing)
+        self._assignments = 0
+        self._pending: dict[bytes, int] = defaultdict(int)
+
+    def standing(self, worker: WorkerId) -> Standing:
+        return self._standings[worker]
+
+    def open(self, lease: int, entry: Entry) -> None:
+        """Begin a lease."""
+        assert lease not in self.entries, f"lease {lease} is open already"
+        self.entries[lease] = entry
+        self._count(entry, +1)
+
+    def close(self, lease: int) -> None:
+        """End a lease; nothing if it is not open."""
+        entry = self.entries.pop(lease, None)
+        if entry is not None:
+            self._count(entry, -1)
+
+    def update(self, lease: int, entry: Entry) -> None:
+        """Replace what is known of a lease."""
+        self._count(self.entries[lease], -1)
+        self.entries[lease] = entry
+        self._count(entry, +1)
+
+    def assigned(self, worker: WorkerId, blocks: int) -> None:
+        """Remember that `worker` was chosen just now, for ties and until its next report."""
+        self._assignments += 1
+        standing = self._standings[worker]
+        standing.last_assigned = self._assignments
+        standing.slots_given += 1
+        standing.blocks_given += blocks
+
+    def report(self, worker: WorkerId, load: Load, num_blocks: int) -> None:
+        """Correct a worker's standing by what it says of itself."""
+        standing = self._standings[worker]
+        own = standing.own
+        busy = load.running + load.waiting + load.reservations
+        standing.foreign_prompts = max(0, load.running + load.waiting - own.held - own.rows)
+        standing.foreign_rows = max(0, busy - own.rows)
+        standing.foreign_blocks = max(0, num_blocks - load.free_blocks - own.blocks)
+        standing.slots_given = 0
+        standing.blocks_given = 0
+
+    def forget(self, worker: WorkerId) -> None:
+        """The worker is gone: nothing of what it carried exists any more."""
+        for lease, entry in self.entries.items():
+            if entry.prefill == worker or entry.decode == worker:
+                self.update(
+                    lease,
+                    replace(
+                        entry,
+                        prefill=None if entry.prefill == worker else entry.prefill,
+                        decode=None if entry.decode == worker else entry.decode,
+                    ),
+                )
+        self._standings.pop(worker, None)
+
+    def pending_handoffs(self, namespace: bytes) -> int:
+        """Leases that will need a decode row: still at prefill, or waiting for one."""
+        return self._pending[namespace]
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        if entry.stage in (Stage.PREFILL, Stage.HANDOFF):
+            self._pending[entry.namespace] += sign
+        for worker, share in _shares(entry):
+            self._standings[worker].own.add(share, sign)
+
+
+def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
+    is_computing = entry.stage is Stage.PREFILL
+    if entry.prefill is not None:
+        yield (
+            entry.prefill,
+            Carried(
+                prompts=int(is_computing),
+                prompt_tokens=entry.prompt_tokens_left if is_computing else 0,
+                held=1,
+            ),
+        )
+    if entry.decode is not None:
+        is_hybrid_prompt = entry.is_hybrid and not entry.is_decoding
+        yield (
+            entry.decode,
+            Carried(
+                prompts=int(is_hybrid_prompt),
+                prompt_tokens=entry.prompt_tokens_left if is_hybrid_prompt else 0,
+                rows=1,
+                blocks=entry.blocks,
+            ),
+        )

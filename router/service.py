@@ -1,0 +1,175 @@
+"""The Router service: streams in, the dispatcher's answers out."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from diptych.contract import router_pb2 as pb
+from diptych.contract import router_pb2_grpc as pb_grpc
+from diptych.core.errors import BadRequest, Expired, Lost, Refused
+from diptych.router import wire
+from diptych.router.dispatcher import Answer, Dispatcher
+from diptych.router.messages import Again, Join, Load, Progress, RefusedBy, Want
+from diptych.router.registry import Record, StreamRegistry
+
+log = logging.getLogger(__name__)
+
+FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
+
+Context = Any  # grpc.aio.ServicerContext of whatever messages
+Message = TypeVar("Message")
+
+
+class RouterService(pb_grpc.RouterServicer):
+    """Feeds one dispatcher from all streams; wakes it when a deadline is due."""
+
+    def __init__(self, dispatcher: Dispatcher, registry: StreamRegistry) -> None:
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
+        self._fleet_news: set[asyncio.Event] = set()
+        self._streams = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        registry.watch(lambda _member, _record: self._tell_fleet())
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Serve on `server`."""
+        pb_grpc.add_RouterServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    async def Place(self, requests: AsyncIterator[pb.PlaceUp], context: Context) -> None:
+        """One lease; it ends with the stream."""
+        want = wire.place_up_from_pb(await _first(requests, "Place"))
+        if not isinstance(want, Want):
+            raise BadRequest("Place begins with want")
+        lease = self._dispatcher.open(want, _now_s())
+        answers = self._answers[lease] = asyncio.Queue()
+        reader = asyncio.create_task(self._read_place(lease, requests))
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
+        try:
+            await context.send_initial_metadata(())  # the lease is open
+            self._pump()
+            while (answer := await answers.get()) is not None:
+                if isinstance(answer, RefusedBy):
+                    log.info("refused request=%s code=%s", want.request_id, answer.code)
+                await context.write(wire.place_down_to_pb(answer))
+            await reader
+        finally:
+            reader.cancel()
+            del self._answers[lease]
+            self._dispatcher.close(lease)
+            self._pump()
+
+    async def Report(self, requests: AsyncIterator[pb.ReportUp], context: Context) -> None:
+        """Membership of one process; it ends with the stream."""
+        first = await _first(requests, "Report")
+        if first.WhichOneof("body") != "join":
+            raise BadRequest("Report begins with join")
+        join = wire.join_from_pb(first.join)
+        stream = next(self._streams)
+        news = asyncio.Event()
+        news.set()
+        self._fleet_news.add(news)
+        log.info("member joined member=%s role=%s at=%s", join.member_id, join.role, join.address)
+        self._registry.announce(_record(join, stream))
+        reader = asyncio.create_task(self._read_report(join, stream, requests))
+        reader.add_done_callback(lambda _: news.set())
+        try:
+            self._pump()
+            while True:
+                await news.wait()
+                if reader.done():
+                    break
+                news.clear()
+                fleet = self._dispatcher.fleet(_now_s())
+                await context.write(pb.ReportDown(fleet=wire.fleet_to_pb(fleet)))
+            await reader
+        finally:
+            reader.cancel()
+            self._fleet_news.discard(news)
+            self._registry.withdraw(join.member_id, stream)
+            log.info("member left member=%s role=%s", join.member_id, join.role)
+            self._pump()
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.Fleet:
+        """Everything at this moment."""
+        return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _read_place(self, lease: int, requests: AsyncIterator[pb.PlaceUp]) -> None:
+        async for message in requests:
+            up = wire.place_up_from_pb(message)
+            if isinstance(up, Progress):
+                self._dispatcher.progress(lease, up, _now_s())
+            elif isinstance(up, Again):
+                self._dispatcher.again(lease, up, _now_s())
+            else:
+                raise BadRequest("Place: want comes once, first")
+            self._pump()
+
+    async def _read_report(
+        self, join: Join, stream: int, requests: AsyncIterator[pb.ReportUp]
+    ) -> None:
+        was_draining = False
+        async for message in requests:
+            if message.WhichOneof("body") != "load":
+                raise BadRequest("Report: after join comes load")
+            load = wire.load_from_pb(message.load)
+            if not self._registry.report(join.member_id, stream, load, _now_s()):
+                if self._registry.find(join.member_id) is not None:
+                    raise Refused(f"another process joined as {join.member_id}")
+                raise Lost(f"{join.member_id} was silent for too long; join again")
+            record = self._registry.find(join.member_id)
+            assert record is not None
+            self._dispatcher.reported(record)
+            if load.draining != was_draining:
+                was_draining = load.draining
+                self._tell_fleet()
+            self._pump()
+
+    def _pump(self) -> None:
+        """Let the dispatcher act, hand its answers out, and set the next wake-up."""
+        now_s = _now_s()
+        self._dispatcher.dispatch(now_s)
+        for lease, answer in self._dispatcher.outbox:
+            if (answers := self._answers.get(lease)) is not None:
+                answers.put_nowait(answer)
+        self._dispatcher.outbox.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wake_s = self._dispatcher.next_wake_s()
+        if wake_s is not None:
+            self._timer = asyncio.get_running_loop().call_at(max(wake_s, now_s), self._pump)
+
+    def _tell_fleet(self) -> None:
+        for news in self._fleet_news:
+            news.set()
+
+
+def _record(join: Join, stream: int) -> Record:
+    now_s = _now_s()
+    # Until its first report a worker counts as empty; that comes with the next message.
+    load = Load(free_slots=join.num_slots, free_blocks=join.num_blocks)
+    return Record(join, load, stream, joined_s=now_s, reported_s=now_s)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _first(requests: AsyncIterator[Message], what: str) -> Message:
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            return await anext(aiter(requests))
+    except TimeoutError:
+        raise Expired(f"{what}: no first message within {FIRST_MESSAGE_S:g} s") from None
+    except StopAsyncIteration:
+        raise BadRequest(f"{what}: the stream ended before its first message") from None

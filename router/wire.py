@@ -1,0 +1,314 @@
+"""Router messages as protobuf and back."""
+
+from diptych.contract import router_pb2 as pb
+from diptych.core.blocks import HASH_BYTES
+from diptych.core.errors import BadRequest
+from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
+from diptych.core.phases import Phase, Role
+from diptych.router.messages import (
+    Again,
+    DecodeAt,
+    Fleet,
+    Have,
+    Join,
+    Load,
+    Member,
+    PrefillAt,
+    Progress,
+    Queued,
+    RefusedBy,
+    Resume,
+    SkipTo,
+    Want,
+)
+
+PlaceUp = Want | Progress | Again
+PlaceDown = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
+MAX_DEADLINE_MS = 2**32 - 1
+
+
+def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
+    match message:
+        case Want():
+            return pb.PlaceUp(want=_want_to_pb(message))
+        case Progress(phase, tokens, last_chunk_started):
+            return pb.PlaceUp(
+                progress=pb.Progress(
+                    phase=phase, tokens=tokens, last_chunk_started=last_chunk_started
+                )
+            )
+        case Again(attempt, failed_worker, why, have):
+            return pb.PlaceUp(
+                again=pb.Again(
+                    attempt=attempt,
+                    failed_worker=failed_worker,
+                    why=why,
+                    have=have.name,
+                )
+            )
+
+
+def place_up_from_pb(message: pb.PlaceUp) -> PlaceUp:
+    """BadRequest unless it holds one well-formed message."""
+    match message.WhichOneof("body"):
+        case "want":
+            return _want_from_pb(message.want)
+        case "progress":
+            progress = message.progress
+            return Progress(_phase(progress.phase), progress.tokens, progress.last_chunk_started)
+        case "again":
+            again = message.again
+            try:
+                have = Have(again.have)
+            except ValueError:
+                raise BadRequest(f"again.have: unknown value {again.have}") from None
+            return Again(again.attempt, again.failed_worker, again.why, have)
+        case _:
+            raise BadRequest("Place: a message without a body")
+
+
+def place_down_to_pb(message: PlaceDown) -> pb.PlaceDown:
+    down = pb.PlaceDown(attempt=message.attempt)
+    match message:
+        case Queued():
+            down.queued.ahead = message.ahead
+            down.queued.predicted_ms = _ms(message.predicted_s)
+        case PrefillAt():
+            down.prefill.CopyFrom(
+                pb.PrefillAt(rank=_rank_to_pb(message.rank), reasons=message.reasons)
+            )
+        case SkipTo():
+            down.skip.CopyFrom(pb.SkipTo(rank=_rank_to_pb(message.rank), reasons=message.reasons))
+        case DecodeAt():
+            down.decode.CopyFrom(
+                pb.DecodeAt(rank=_rank_to_pb(message.rank), reasons=message.reasons)
+            )
+        case RefusedBy():
+            down.refused.CopyFrom(
+                pb.RefusedBy(
+                    code=message.code,
+                    message=message.message,
+                    retry_after_ms=_ms(message.retry_after_s),
+                )
+            )
+    return down
+
+
+def place_down_from_pb(message: pb.PlaceDown) -> PlaceDown | None:
+    """None for a message of a newer router that this version does not know."""
+    attempt = message.attempt
+    match message.WhichOneof("body"):
+        case "queued":
+            return Queued(message.queued.predicted_ms / 1000, message.queued.ahead, attempt)
+        case "prefill":
+            prefill = message.prefill
+            return PrefillAt(_rank_from_pb(prefill.rank), tuple(prefill.reasons), attempt)
+        case "skip":
+            return SkipTo(_rank_from_pb(message.skip.rank), tuple(message.skip.reasons), attempt)
+        case "decode":
+            decode = message.decode
+            return DecodeAt(_rank_from_pb(decode.rank), tuple(decode.reasons), attempt)
+        case "refused":
+            refused = message.refused
+            return RefusedBy(refused.code, refused.message, refused.retry_after_ms / 1000, attempt)
+        case _:
+            return None
+
+
+def join_to_pb(join: Join) -> pb.Join:
+    return pb.Join(
+        member_id=join.member_id,
+        role=join.role,
+        address=join.address,
+        incarnation=join.incarnation,
+        namespace=join.namespace,
+        layout_hash=join.layout_hash,
+        model=join.model,
+        max_model_len=join.max_model_len,
+        block_tokens=join.block_tokens,
+        num_blocks=join.num_blocks,
+        num_slots=join.num_slots,
+        pid=join.pid,
+        http_address=join.http_address,
+    )
+
+
+def join_from_pb(join: pb.Join) -> Join:
+    """BadRequest unless the role is known and the member is named."""
+    if not join.member_id:
+        raise BadRequest("join.member_id is empty", param="member_id")
+    try:
+        role = Role(join.role)
+    except ValueError:
+        raise BadRequest(f"join.role: unknown role {join.role!r}", param="role") from None
+    return Join(
+        member_id=join.member_id,
+        role=role,
+        address=join.address,
+        incarnation=Incarnation(join.incarnation),
+        namespace=join.namespace,
+        layout_hash=join.layout_hash,
+        model=join.model,
+        max_model_len=join.max_model_len,
+        block_tokens=join.block_tokens,
+        num_blocks=join.num_blocks,
+        num_slots=join.num_slots,
+        pid=join.pid,
+        http_address=join.http_address,
+    )
+
+
+def load_to_pb(load: Load) -> pb.Load:
+    return pb.Load(
+        running=load.running,
+        waiting=load.waiting,
+        free_blocks=load.free_blocks,
+        free_slots=load.free_slots,
+        tickets=load.tickets,
+        reservations=load.reservations,
+        pulls=load.pulls,
+        sessions=load.sessions,
+        streams=load.streams,
+        tokens_total=load.tokens_total,
+        draining=load.draining,
+    )
+
+
+def load_from_pb(load: pb.Load) -> Load:
+    return Load(
+        running=load.running,
+        waiting=load.waiting,
+        free_blocks=load.free_blocks,
+        free_slots=load.free_slots,
+        tickets=load.tickets,
+        reservations=load.reservations,
+        pulls=load.pulls,
+        sessions=load.sessions,
+        streams=load.streams,
+        tokens_total=load.tokens_total,
+        draining=load.draining,
+    )
+
+
+def fleet_to_pb(fleet: Fleet) -> pb.Fleet:
+    return pb.Fleet(
+        members=[
+            pb.Member(
+                join=join_to_pb(member.join),
+                load=load_to_pb(member.load),
+                ready=member.ready,
+                not_ready_reason=member.not_ready_reason,
+                leases=member.leases,
+                silent_ms=_ms(member.silent_s),
+            )
+            for member in fleet.members
+        ],
+        ready=fleet.ready,
+        reasons=fleet.reasons,
+        queued=fleet.queued,
+        leases=fleet.leases,
+        model=fleet.model,
+        namespace=fleet.namespace,
+        max_model_len=fleet.max_model_len,
+        block_tokens=fleet.block_tokens,
+    )
+
+
+def fleet_from_pb(fleet: pb.Fleet) -> Fleet:
+    return Fleet(
+        members=tuple(
+            Member(
+                join=join_from_pb(member.join),
+                load=load_from_pb(member.load),
+                ready=member.ready,
+                not_ready_reason=member.not_ready_reason,
+                leases=member.leases,
+                silent_s=member.silent_ms / 1000,
+            )
+            for member in fleet.members
+        ),
+        ready=fleet.ready,
+        reasons=tuple(fleet.reasons),
+        queued=fleet.queued,
+        leases=fleet.leases,
+        model=fleet.model,
+        namespace=fleet.namespace,
+        max_model_len=fleet.max_model_len,
+        block_tokens=fleet.block_tokens,
+    )
+
+
+def _want_to_pb(want: Want) -> pb.Want:
+    message = pb.Want(
+        request_id=want.request_id,
+        attempt=want.attempt,
+        hashes=b"".join(want.hashes),
+        prompt_len=want.prompt_len,
+        max_new=want.max_new,
+        priority_class=want.priority_class,
+        tenant=want.tenant,
+        deadline_ms=_ms(want.deadline_s),
+    )
+    if want.resume is not None:
+        message.resume.phase = want.resume.phase
+        message.resume.prefill_worker = want.resume.prefill_worker or ""
+        message.resume.decode_worker = want.resume.decode_worker or ""
+        message.resume.tokens = want.resume.tokens
+    return message
+
+
+def _want_from_pb(want: pb.Want) -> Want:
+    if len(want.hashes) % HASH_BYTES:
+        raise BadRequest(f"want.hashes: {len(want.hashes)} bytes are not whole hashes")
+    if not (want.request_id and want.attempt and want.prompt_len and want.max_new):
+        raise BadRequest("want: request_id, attempt, prompt_len and max_new are needed")
+    resume = None
+    if want.HasField("resume"):
+        resume = Resume(
+            phase=_phase(want.resume.phase),
+            prefill_worker=_worker(want.resume.prefill_worker),
+            decode_worker=_worker(want.resume.decode_worker),
+            tokens=want.resume.tokens,
+        )
+    return Want(
+        request_id=want.request_id,
+        prompt_len=want.prompt_len,
+        max_new=want.max_new,
+        deadline_s=want.deadline_ms / 1000,
+        attempt=want.attempt,
+        hashes=tuple(
+            BlockHash(want.hashes[i : i + HASH_BYTES])
+            for i in range(0, len(want.hashes), HASH_BYTES)
+        ),
+        priority_class=want.priority_class,
+        tenant=want.tenant,
+        resume=resume,
+    )
+
+
+def _rank_to_pb(rank: Rank) -> pb.Rank:
+    return pb.Rank(
+        worker_id=rank.worker_id,
+        address=rank.address,
+        incarnation=rank.incarnation,
+        dp_rank=rank.dp_rank,
+    )
+
+
+def _rank_from_pb(rank: pb.Rank) -> Rank:
+    return Rank(WorkerId(rank.worker_id), rank.address, Incarnation(rank.incarnation), rank.dp_rank)
+
+
+def _worker(name: str) -> WorkerId | None:
+    return WorkerId(name) if name else None
+
+
+def _phase(name: str) -> Phase:
+    try:
+        return Phase(name)
+    except ValueError:
+        raise BadRequest(f"phase: unknown phase {name!r}") from None
+
+
+def _ms(seconds: float) -> int:
+    return min(MAX_DEADLINE_MS, max(0, round(seconds * 1000)))
