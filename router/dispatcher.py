@@ -16,6 +16,7 @@ from diptych.router.messages import (
     DecodeAt,
     Fleet,
     Have,
+    Join,
     Member,
     PrefillAt,
     Progress,
@@ -228,11 +229,7 @@ class Dispatcher:
         record = self._registry.find(rank.worker_id)
         assert record is not None, "the policy chose a member"
         if entry.stage is Stage.WAITING:
-            entry = replace(
-                entry,
-                namespace=record.join.namespace,
-                block_tokens=max(1, record.join.block_tokens),
-            )
+            entry = _running_on(entry, record.join)
         answer: Answer
         if entry.stage is Stage.HANDOFF:
             entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id)
@@ -250,22 +247,19 @@ class Dispatcher:
     def _resumed(self, entry: Entry) -> Entry:
         resume = entry.want.resume
         assert resume is not None
-        known = [
-            record.join
-            for worker in (resume.prefill_worker, resume.decode_worker)
-            if worker and (record := self._registry.find(worker)) is not None
-        ]
         is_decoding = resume.decode_worker is not None and resume.tokens > 0
-        return replace(
+        entry = replace(
             entry,
             stage=Stage.PREFILL if resume.decode_worker is None else Stage.DECODE,
             prefill=None if is_decoding else resume.prefill_worker,
             decode=resume.decode_worker,
             is_decoding=is_decoding,
             is_hybrid=resume.decode_worker is not None and resume.prefill_worker is None,
-            namespace=known[0].namespace if known else b"",
-            block_tokens=max(1, known[0].block_tokens) if known else 1,
         )
+        for worker in (resume.prefill_worker, resume.decode_worker):
+            if worker and (record := self._registry.find(worker)) is not None:
+                return _running_on(entry, record.join)
+        return entry
 
     def _expire(self, now_s: float) -> None:
         for waiting in self.prompts.expire(now_s):
@@ -300,6 +294,11 @@ class Dispatcher:
     def _member_changed(self, member_id: str, record: Record | None) -> None:
         if record is None:
             self.ledger.forget(WorkerId(member_id))
+            return
+        for lease, entry in list(self.ledger.entries.items()):
+            # Resumed before its worker was back: only now is it known what the worker runs.
+            if not entry.namespace and member_id in (entry.prefill, entry.decode):
+                self.ledger.update(lease, _running_on(entry, record.join))
 
     def _workers(self) -> Iterator[Record]:
         for record in self._registry.records():
@@ -341,3 +340,7 @@ class Dispatcher:
             leases=own.held + own.rows,
             silent_s=max(0.0, now_s - record.reported_s),
         )
+
+
+def _running_on(entry: Entry, join: Join) -> Entry:
+    return replace(entry, namespace=join.namespace, block_tokens=max(1, join.block_tokens))
