@@ -320,6 +320,7 @@ class Dispatcher:
             num_slots=join.num_slots,
             num_blocks=join.num_blocks,
             prompts=standing.prompts,
+            foreign_prompts=standing.foreign_prompts,
             prompt_tokens=standing.own.prompt_tokens,
             rows=standing.rows,
             blocks=standing.blocks,

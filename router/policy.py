@@ -12,6 +12,7 @@ from diptych.core.ids import Rank
 from diptych.core.phases import Role
 
 LITTLE_QUEUED_TOKENS = 1024  # two steps of the default size
+ROW_TOKENS = 16  # a decoding row slows a hybrid's prompts like this many more prompt tokens
 
 
 class Why(StrEnum):
@@ -33,6 +34,7 @@ class Candidate:
     num_slots: int  # 0 = not said: no limit
     num_blocks: int  # likewise
     prompts: int = 0  # being computed or queued there
+    foreign_prompts: int = 0  # of those, placed by others: their length is not known
     prompt_tokens: int = 0  # of those, not computed yet
     rows: int = 0  # sequences decoding or reserved
     blocks: int = 0  # pages that those may fill
@@ -101,12 +103,16 @@ def choose_prefill(
         )
         return is_row_left and _has_prompt_room(c, prompt_len)
 
+    def tokens_in_flight(c: Candidate) -> int:
+        if c.role is Role.HYBRID:
+            return c.prompt_tokens + c.rows * ROW_TOKENS
+        return c.prompt_tokens + c.foreign_prompts * prompt_len  # taken to be like this one
+
     return _least(
         able,
         has_room,
-        # a foreign prompt's length is unknown: taken to be like this one's
-        lambda c: (c.prompt_tokens, c.prompts if c.role is Role.PREFILL else c.rows),
-        lambda c: f"{c.prompt_tokens} prompt tokens in flight, the fewest",
+        lambda c: (tokens_in_flight(c), c.prompts),
+        lambda c: f"{tokens_in_flight(c)} tokens in flight, the fewest",
     )
 
 

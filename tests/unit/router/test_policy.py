@@ -175,3 +175,14 @@ def test_a_full_hybrid_makes_the_prompt_wait() -> None:
     assert isinstance(choice, Choice)
     assert choice.role is Role.HYBRID
     assert isinstance(place_prompt(replace(hybrid, rows=8)), Wait)
+
+
+def test_foreign_prompts_count_as_long_as_this_one() -> None:
+    foreign = prefill("a", prompts=2, foreign_prompts=2)
+    own = prefill("b", prompts=1, prompt_tokens=25)
+    choice = place_prompt(foreign, own, decode("d"), prompt_len=10)
+    assert isinstance(choice, Choice)
+    assert choice.rank.worker_id == "a"
+    choice = place_prompt(foreign, own, decode("d"), prompt_len=20)
+    assert isinstance(choice, Choice)
+    assert choice.rank.worker_id == "b"
