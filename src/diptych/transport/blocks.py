@@ -1,0 +1,154 @@
+"""Moving blocks: the GetBlocks stream, both ends, over a BlockReader and a BlockWriter."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from diptych.contract import worker_pb2 as pb
+from diptych.core.blocks import HASH_BYTES
+from diptych.core.errors import BadRequest, Expired, Lost
+from diptych.core.ids import BlockHash, WorkerId
+from diptych.transport.channel import deadline
+from diptych.transport.errors import from_rpc
+from diptych.transport.frames import PARTS_A_FRAME, BlockReader, Credit, Part, Receiver, encode
+
+CREDIT_BYTES = 4 << 20
+SILENCE_S = 10.0
+_SERVICE = "diptych.contract.Blocks"
+_METHOD = "GetBlocks"
+
+
+OpenReader = Callable[[bytes, WorkerId], Awaitable[BlockReader]]
+
+
+class BlockServer:
+    """Serves GetBlocks; who may read what is `open_reader`'s to say (sealed ticket, asker)."""
+
+    def __init__(self, open_reader: OpenReader, *, silence_s: float = SILENCE_S) -> None:
+        self._open_reader = open_reader
+        self._silence_s = silence_s
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the raw-bytes method to a server."""
+        method: Any = grpc.stream_stream_rpc_method_handler(self._get_blocks)
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: method}),)
+        )
+
+    async def _get_blocks(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        async with deadline(self._silence_s, "what to send"):
+            first = await anext(requests, None)
+        want = _parse(first or b"").want
+        size = len(want.hashes)
+        if not size or size % HASH_BYTES:
+            raise BadRequest(f"{size} bytes of hashes; expected 16 each", param="hashes")
+        names = [BlockHash(want.hashes[i : i + HASH_BYTES]) for i in range(0, size, HASH_BYTES)]
+        reader = await self._open_reader(want.ticket, WorkerId(want.worker_id))
+        credit = Credit(CREDIT_BYTES)
+        returned = asyncio.Event()
+        listener = asyncio.create_task(_listen(requests, credit, returned))
+        try:
+            await self._send(names, reader, credit, returned, context)
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+    async def _send(
+        self,
+        names: Sequence[BlockHash],
+        reader: BlockReader,
+        credit: Credit,
+        returned: asyncio.Event,
+        context: Any,
+    ) -> None:
+        start = seq = 0
+        while start < len(names):
+            while not credit.is_open:
+                returned.clear()
+                async with deadline(self._silence_s, "the receiver's credit", code="no_credit"):
+                    await returned.wait()
+            parts = list(_run(names[start:], reader))
+            start += len(parts)
+            frame = encode(seq, parts, is_last=start == len(names))
+            seq += 1
+            credit.spend(len(frame))
+            async with deadline(self._silence_s, "writing a frame", code="no_credit"):
+                await context.write(frame)
+
+
+def _run(names: Sequence[BlockHash], reader: BlockReader) -> Iterator[Part]:
+    """The next frame's parts: up to 8 of one kind."""
+    kind = None
+    for name in names[:PARTS_A_FRAME]:
+        part = reader.read(name)
+        if kind is not None and part.kind is not kind:
+            return
+        kind = part.kind
+        yield part
+
+
+async def _listen(requests: AsyncIterator[bytes], credit: Credit, returned: asyncio.Event) -> None:
+    async for data in requests:
+        credit.give(_parse(data).credit_bytes)
+        returned.set()
+
+
+def _parse(data: bytes) -> pb.BlocksUp:
+    try:
+        return pb.BlocksUp.FromString(data)
+    except DecodeError as error:
+        raise BadRequest("not a BlocksUp message") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a transfer moved."""
+
+    size_bytes: int
+    frames: int
+
+
+async def pull_blocks(
+    channel: grpc.aio.Channel,
+    ticket: bytes,
+    worker_id: WorkerId,
+    receiver: Receiver,
+    *,
+    silence_s: float = SILENCE_S,
+) -> Pulled:
+    """Fetch what the receiver wants; BadFrame, Lost, Expired or the holder's refusal.
+
+    Whatever ends it, no byte is written to a place after it has returned or raised.
+    """
+    stream: Any = channel.stream_stream(f"/{_SERVICE}/{_METHOD}")()
+    want = pb.WantBlocks(ticket=ticket, worker_id=worker_id, hashes=b"".join(receiver.wanted))
+    size_bytes = frames = 0
+    try:
+        async with asyncio.timeout(silence_s):
+            await stream.write(pb.BlocksUp(want=want).SerializeToString())
+        while True:
+            async with asyncio.timeout(silence_s):
+                data = await stream.read()
+            if data is grpc.aio.EOF:
+                break
+            consumed = receiver.accept(data)
+            size_bytes += consumed
+            frames += 1
+            if not receiver.has_ended:
+                async with asyncio.timeout(silence_s):
+                    await stream.write(pb.BlocksUp(credit_bytes=consumed).SerializeToString())
+    except TimeoutError as error:
+        raise Expired(f"no frame for {silence_s:g} s", code="transfer_silent") from error
+    except asyncio.InvalidStateError as error:
+        raise Lost("the stream ended while credit was returned") from error
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc(error) from error
+    finally:
+        stream.cancel()
+    receiver.finish()
+    return Pulled(size_bytes, frames)
