@@ -124,20 +124,20 @@ def choose(
     query, head_weights = indexer.index_query(weights, spec, numerics, x, latent, place.turn)
     tiles = memory.index_tiles(layer.kv_source)
     scores = indexer.score(query, head_weights, tiles, place.visible)
-    if trace:
+    if trace is not None:
         trace("index_scores", layer.index, scores)
     allowed = None
     if layer.index == spec.candidate_source:
         allowed = indexer.candidates(
             scores, place.visible, spec.candidate_block_size, spec.candidate_blocks
         )
-        if trace:
+        if trace is not None:
             trace("candidates", layer.index, allowed)
     elif layer.candidate_source is not None and selection and selection.candidates is not None:
         allowed = selection.candidates
         scores = scores.masked_fill(~allowed, -torch.inf)
     chosen = indexer.select(scores, spec.index_topk)
-    if trace:
+    if trace is not None:
         trace("selected", layer.index, chosen)
     return chosen, allowed
 

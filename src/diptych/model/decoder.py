@@ -62,7 +62,7 @@ def hidden(
             state = State(streams, state.pre, state.selection)
         at = places[layer.ratio]
         state = run_layer(layer_weights, spec, numerics, layer, at, memory, state, trace)
-        if trace:
+        if trace is not None:
             trace("streams", layer.index, state.streams)
     x = numerics.bf16(mhc.collapse(state.streams, state.pre))
     return numerics.bf16(rms_norm(x, weights.norm, spec.norm_eps))
@@ -97,7 +97,7 @@ def run_layer(
     x = numerics.bf16(mhc.collapse(streams, pre))
     x = numerics.bf16(rms_norm(x, weights.ffn_norm, spec.norm_eps))
     chosen, picked = moe.route(weights.moe, spec, x)
-    if trace:
+    if trace is not None:
         trace("experts", layer.index, chosen)
         trace("expert_weights", layer.index, picked)
     output = moe.mixture(weights.moe, spec, numerics, x, chosen, picked)
@@ -118,7 +118,7 @@ def remember(
     ids = weights.hashing.rows(rows.grams, layer.engram)
     looked_up = engram.look_up(layer_weights.engram, numerics, ids)
     streams, gates = engram.write(layer_weights.engram, numerics, streams, looked_up)
-    if trace:
+    if trace is not None:
         trace("engram_rows", layer.index, ids)
         trace("engram_gate", layer.index, gates)
     return streams

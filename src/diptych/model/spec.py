@@ -257,6 +257,8 @@ def _engram(text: Fields) -> EngramSpec | None:
     rows = text.whole_list("engram_num_embeddings")
     if len(layers) != len(rows):
         raise text.wrong("engram_num_embeddings", f"one row count for each of {layers}")
+    if layers != sorted(set(layers)):
+        raise text.wrong("engram_layer_ids", "ascending layers")
     if not layers:
         return None
     return EngramSpec(

@@ -191,7 +191,7 @@ def check(checkpoint: Checkpoint, entries: dict[str, Entry], spec: ModelSpec) ->
     """Compare what is stored with what the model needs; Misconfigured names a difference."""
     expected: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
     for name, entry in entries.items():
-        expected |= _stored_as(name, entry, quantised=spec.quantised)
+        expected |= stored_as(name, entry, quantised=spec.quantised)
     drafts = spec.dspark.layers if spec.dspark else 0
     ignored = {f"mtp.{i}.{part}.weight" for i in range(drafts) for part in ("embed", "head")}
     for name, (shape, dtypes) in expected.items():
@@ -211,7 +211,7 @@ def check(checkpoint: Checkpoint, entries: dict[str, Entry], spec: ModelSpec) ->
             raise Misconfigured(f"{found.file}: tensor {name}: not part of this model")
 
 
-def _stored_as(
+def stored_as(
     name: str, entry: Entry, *, quantised: bool
 ) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     """Stored tensors, shapes and dtypes behind one logical tensor."""
