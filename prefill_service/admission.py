@@ -10,16 +10,9 @@ class Limits:
     """How much may pile up before a worker says no; the router keeps the real queue."""
 
     waiting: int = 256  # prompts queued or running here
-    held_share: float = 0.75  # of the slots, by prompts that wait to be fetched
 
 
-def admit(requests: int, held: int, num_slots: int, limits: Limits) -> None:
-    """Raise Overloaded if a prompt more would only wait. `requests` includes `held`."""
-    if requests - held >= limits.waiting:
+def admit(prompts: int, limits: Limits) -> None:
+    """Raise Overloaded if a prompt more would only wait; `prompts` have no first token yet."""
+    if prompts >= limits.waiting:
         raise Overloaded(f"{limits.waiting} prompts wait already", retry_after_s=1.0)
-    if held > num_slots * limits.held_share:
-        raise Overloaded(
-            f"{held} prompts wait to be fetched by decode workers",
-            code="export_blocked",
-            retry_after_s=1.0,
-        )

@@ -84,8 +84,7 @@ class PrefillService(BlocksServicer):
         if up.WhichOneof("body") != "prefill":
             raise Refused("this is a prefill worker: it only takes Prefill")
         generation = generation_from_pb(up.prefill.generation)
-        held = self.holdings.tickets.num_held
-        admit(self.sessions.num_requests - 1, held, self._engine.counts().num_slots, self._limits)
+        admit(len(self._prompts), self._limits)
         deadline_s = up.prefill.deadline_ms / 1000
         prompt = _Prompt(
             self.holdings.expect(generation, deadline_s + LEASE_S),

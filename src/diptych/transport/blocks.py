@@ -54,6 +54,9 @@ class BlockServer:
         listener = asyncio.create_task(_listen(requests, credit, returned))
         try:
             await self._send(names, reader, credit, returned, context)
+            # A status sent before the receiver is done could overtake the frames.
+            async with deadline(self._silence_s, "the receiver's end"):
+                await asyncio.wait([listener])
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -139,8 +142,10 @@ async def pull_blocks(
             consumed = receiver.accept(data)
             size_bytes += consumed
             frames += 1
-            if not receiver.has_ended:
-                async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(silence_s):
+                if receiver.has_ended:
+                    await stream.done_writing()
+                else:
                     await stream.write(pb.BlocksUp(credit_bytes=consumed).SerializeToString())
     except TimeoutError as error:
         raise Expired(f"no frame for {silence_s:g} s", code="transfer_silent") from error
