@@ -43,7 +43,7 @@ class Runner:
             return []
         logits = self._logits(hidden, batch.last_rows[sampling]).numpy()
         pieces = [plan.pieces[i] for i in sampling]
-        return [_outcome(row, piece) for row, piece in zip(logits, pieces, strict=True)]
+        return [outcome_of(row, piece) for row, piece in zip(logits, pieces, strict=True)]
 
     @torch.inference_mode()
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
@@ -64,7 +64,8 @@ class Runner:
         return decoder.logits(self._weights, self._numerics, picked)[: len(rows)]
 
 
-def _outcome(logits: np.ndarray, piece: Piece) -> Outcome:
+def outcome_of(logits: np.ndarray, piece: Piece) -> Outcome:
+    """The token behind a piece, or why its row has none."""
     request = piece.request
     try:
         return sample(logits, request.generation.sampling, position=len(request.tokens))
