@@ -14,13 +14,14 @@ from torch import Tensor
 from diptych.model import indexer
 from diptych.model.compressor import CompressorWeights, compress
 from diptych.model.indexer import IndexerWeights
-from diptych.model.layers import linear, rms_norm
+from diptych.model.layers import EXP_LIMIT, linear, rms_norm
 from diptych.model.memory import Memory
 from diptych.model.numerics import Numerics
 from diptych.model.rope import Turn
 from diptych.model.spec import LayerSpec, ModelSpec
 
 KEY_GROUP = 16  # a row's keys are padded to a multiple of this
+NO_KEY = -1e30  # stands for the largest score where there is none
 
 Trace = Callable[[str, int, Tensor], None]  # name of the value, layer, value
 
@@ -97,7 +98,7 @@ def attend(
     if layer.ratio and selection:
         keys = torch.cat((keys, selection.entries), 1)
         present = torch.cat((present, selection.present), 1)
-    output = numerics.bf16(sparse_attention(query, keys, present, weights.sink))
+    output = numerics.bf16(sparse_attention(numerics, query, keys, present, weights.sink))
     output = numerics.bf16(place.turn.unrotate(output))
     return project(weights, spec, numerics, output), selection
 
@@ -142,7 +143,9 @@ def choose(
     return chosen, allowed
 
 
-def sparse_attention(query: Tensor, keys: Tensor, present: Tensor, sink: Tensor) -> Tensor:
+def sparse_attention(
+    numerics: Numerics, query: Tensor, keys: Tensor, present: Tensor, sink: Tensor
+) -> Tensor:
     """query [T, H, d], each row's own keys [T, K, d], present [T, K], sink [H] -> [T, H, d].
 
     The sink takes part in the softmax and has no value. A row without keys gives zeros.
@@ -153,11 +156,11 @@ def sparse_attention(query: Tensor, keys: Tensor, present: Tensor, sink: Tensor)
         present = torch.nn.functional.pad(present, (0, padding))
     scores = torch.bmm(query, keys.transpose(1, 2)) * query.shape[-1] ** -0.5
     scores = scores.masked_fill(~present.unsqueeze(1), -torch.inf)
-    sink = sink.view(1, -1, 1)
-    top = torch.maximum(scores.amax(2, keepdim=True), sink).detach()
+    top = scores.detach().amax(2, keepdim=True).clamp_min(NO_KEY)
     weight = torch.exp(scores - top)
-    total = weight.sum(2, keepdim=True) + torch.exp(sink - top)
-    return torch.bmm(weight, keys) / total
+    sink_weight = torch.exp((sink.view(1, -1, 1) - top).clamp_max(EXP_LIMIT))
+    total = weight.sum(2, keepdim=True) + sink_weight
+    return torch.bmm(numerics.bf16(weight), keys) / total
 
 
 def project(

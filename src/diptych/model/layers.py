@@ -12,7 +12,7 @@ from torch import Tensor
 
 ROW_GROUP = 32  # a forward's rows are padded to a multiple of this
 _OUTPUT_GROUP = 8
-_EXP_LIMIT = 80.0  # exp stays finite below, also squared with its neighbours in a gradient
+EXP_LIMIT = 80.0  # exp stays finite below, also squared with its neighbours in a gradient
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    return 1 / (1 + torch.exp(-x.clamp_min(-_EXP_LIMIT)))
+    return 1 / (1 + torch.exp(-x.clamp_min(-EXP_LIMIT)))
 
 
 def silu(x: Tensor) -> Tensor:
@@ -44,4 +44,4 @@ def silu(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp x); x itself above 20."""
-    return torch.where(x > 20, x, torch.log1p(torch.exp(x.clamp(-_EXP_LIMIT, 20))))
+    return torch.where(x > 20, x, torch.log1p(torch.exp(x.clamp(-EXP_LIMIT, 20))))

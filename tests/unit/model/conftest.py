@@ -32,17 +32,17 @@ class Model:
     def logits(
         self,
         sequences: Sequence[Sequence[int]],
-        chunk: int | None = None,
+        chunk: int | Sequence[int] | None = None,
         trace: Trace | None = None,
     ) -> list[Tensor]:
-        """Logits of each sequence; all of them together, `chunk` tokens of each in a forward."""
+        """Logits of each sequence, all of them together, `chunk` tokens of each in a forward."""
         memory = DenseMemory(self.spec, self.numerics, len(sequences))
-        longest = max(map(len, sequences))
-        chunk = chunk or longest
         parts: list[list[Tensor]] = [[] for _ in sequences]
-        for start in range(0, longest, chunk):
-            heads = [s[: start + chunk] for s in sequences]
+        start = 0
+        for size in chunk_sizes(chunk, max(map(len, sequences))):
+            heads = [s[: start + size] for s in sequences]
             starts = [min(start, len(s)) for s in sequences]
+            start += size
             rows, owners = rows_of(self.weights.hashing, heads, starts)
             memory.begin(owners, rows.positions)
             out = decoder.hidden(self.spec, self.weights, self.numerics, rows, memory, trace)
@@ -50,6 +50,12 @@ class Model:
             for i, part in enumerate(parts):
                 part.append(out[owners == i])
         return [torch.cat(part) for part in parts]
+
+
+def chunk_sizes(chunk: int | Sequence[int] | None, length: int) -> Sequence[int]:
+    if chunk is None:
+        return [length]
+    return [chunk] * -(-length // chunk) if isinstance(chunk, int) else chunk
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,6 +74,12 @@ def generator(request: pytest.FixtureRequest) -> torch.Generator:
 def golden() -> Callable[[str], dict[str, Tensor]]:
     """`golden("ops/rope")`: the tensors of a golden file."""
     return functools.cache(lambda name: load_file(GOLDEN / f"{name}.safetensors"))
+
+
+@pytest.fixture(scope="session")
+def make_model() -> type[Model]:
+    """`make_model(spec, weights, numerics)`: anything that can run sequences."""
+    return Model
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,10 @@ import dataclasses
 import torch
 
 from diptych.model.attention import project, sparse_attention
+from diptych.model.numerics import NUMERICS
 from diptych.model.rope import frequencies, turn
 
+EXACT = NUMERICS["exact"]
 NEAR = {"rtol": 1e-5, "atol": 1e-5}
 
 
@@ -20,12 +22,12 @@ def window_of(g):
 def test_window_and_selected_entries_share_one_softmax_as_golden(golden):
     g = golden("ops/attention")
     keys, present = window_of(g)
-    out = sparse_attention(g["q"], keys, present, g["sink"])
+    out = sparse_attention(EXACT, g["q"], keys, present, g["sink"])
     torch.testing.assert_close(out, g["out_window_only"], **NEAR)
     chosen = g["topk"].long()
     keys = torch.cat((keys, g["compressed_kv"][chosen.clamp_min(0)]), 1)
     present = torch.cat((present, chosen >= 0), 1)
-    out = sparse_attention(g["q"], keys, present, g["sink"])
+    out = sparse_attention(EXACT, g["q"], keys, present, g["sink"])
     torch.testing.assert_close(out, g["out"], **NEAR)
 
 
@@ -42,12 +44,12 @@ def test_inverse_rotation_and_grouped_projection_match_golden(golden, model):
 def test_absent_keys_do_not_matter_whatever_they_hold(golden):
     g = golden("ops/attention")
     keys, present = window_of(g)
-    out = sparse_attention(g["q"], keys, present, g["sink"])
+    out = sparse_attention(EXACT, g["q"], keys, present, g["sink"])
     junk = torch.where(present.unsqueeze(-1), keys, 1e9)
-    assert torch.equal(sparse_attention(g["q"], junk, present, g["sink"]), out)
+    assert torch.equal(sparse_attention(EXACT, g["q"], junk, present, g["sink"]), out)
 
 
 def test_a_row_without_keys_gives_zeros():
     q, keys = torch.ones(32, 4, 64), torch.zeros(32, 16, 64)
     present = torch.zeros(32, 16, dtype=torch.bool)
-    assert not sparse_attention(q, keys, present, torch.zeros(4)).any()
+    assert not sparse_attention(EXACT, q, keys, present, torch.zeros(4)).any()
