@@ -15,6 +15,7 @@ from diptych.core.sampling import Sampling
 from diptych.core.step import StepOutput
 from diptych.model import noise
 from diptych.offline import LLM, Completion
+from diptych.supervisor.checkpoint import embedded_folder
 
 PROMPTS = ["The capital of France is", "def fibonacci(n):", "Once upon a time"]
 
@@ -51,7 +52,10 @@ def main() -> None:
     sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
     try:
         sampling.check()
-        checkpoint = options.checkpoint or noise.write(default_data_dir() / "tiny-noise")
+        checkpoint = options.checkpoint or embedded_folder(default_data_dir())
+        if options.checkpoint is None and not checkpoint.exists():
+            print(f"drawing the tiny model into {checkpoint}")
+            noise.write(checkpoint)
         print(f"loading {checkpoint}")
         llm = LLM(checkpoint, numerics=options.numerics)
         began_s = time.perf_counter()

@@ -61,16 +61,16 @@ class Batch:
     def rows(self, hashing: Hashing | None) -> Rows:
         """What the model sees."""
         look_back = hashing.multipliers.shape[1] if hashing else 1
-        ids = np.full((self.padded, look_back), DEAD)
-        row = 0
+        known: list[int] = []  # the tokens of each piece, behind the look_back - 1 before them
         for piece in self.pieces:
             first = piece.start - look_back + 1
-            known = np.array(piece.request.tokens[max(first, 0) : piece.end])
-            known = np.pad(known, (max(-first, 0), 0), constant_values=DEAD)
-            windows = np.lib.stride_tricks.sliding_window_view(known, look_back)
-            ids[row : row + piece.count] = windows[:, ::-1]
-            row += piece.count
-        ids[row:, 0] = 0
+            known += [DEAD] * -first
+            known += piece.request.tokens[max(first, 0) : piece.end]
+        rows = np.arange(self.num_rows)[:, None]
+        newest = rows + (self.owners[: self.num_rows, None] + 1) * (look_back - 1)
+        ids = np.full((self.padded, look_back), DEAD)
+        ids[: self.num_rows] = np.array(known)[newest - np.arange(look_back)]
+        ids[self.num_rows :, 0] = 0
         grams = torch.from_numpy(ids)
         if hashing:
             compressed = hashing.token_map[grams.clamp_min(0)]
