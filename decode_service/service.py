@@ -62,6 +62,10 @@ class DecodeService:
     def num_reservations(self) -> int:
         return len(self._reservations)
 
+    @property
+    def num_pulls(self) -> int:
+        return self._puller.num_pulls
+
     def register(self, server: grpc.aio.Server) -> None:
         """Add all methods to a server."""
         add_WorkerServicer_to_server(self.sessions, server)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Prefill to decode over real gRPC, with an engine that checks the bytes it adopts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -25,7 +25,7 @@ from diptych.prefill_service.client import (
 )
 from diptych.prefill_service.service import PrefillService
 from diptych.prefill_service.tickets import LEASE_S, RENEWED_S
-from diptych.testing.clock import FakeClock
+from diptych.testing.clock import FakeClock, settle
 from diptych.testing.scripted import Script, continuation
 from diptych.testing.workers import SECRET, Worker, decode_worker, prefill_worker
 from diptych.transport.session import SessionPool
@@ -53,7 +53,9 @@ async def chain_of(
 ) -> AsyncIterator[Chain]:
     clock = FakeClock()
     async with AsyncExitStack() as stack:
-        prefill = await stack.enter_async_context(prefill_worker(script=prefill_script, clock=clock))
+        prefill = await stack.enter_async_context(
+            prefill_worker(script=prefill_script, clock=clock)
+        )
         decode_at = await stack.enter_async_context(decode_worker(script=decode_script, **decode))
         pool = SessionPool("gateway-1", silence_s=3.0)
         stack.push_async_callback(pool.close)
@@ -67,12 +69,6 @@ async def chain() -> AsyncIterator[Chain]:
         await settle(lambda: made.prefill.is_at_baseline() and made.decode.is_at_baseline())
         assert len(made.prefill.service.holdings.tickets) == 0
         assert made.decode.service.num_reservations == 0
-
-
-async def settle(holds: Callable[[], bool], within_s: float = 3.0) -> None:
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 def request(name: str = "r", *, length: int = 21, max_new: int = 6, attempt: int = 1) -> Generation:
@@ -324,11 +320,11 @@ async def test_a_sequence_cancelled_in_mid_transfer_frees_both_sides(chain: Chai
     next(iter(holdings._holdings.values())).ready.clear()  # the transfer cannot begin
     call = await reserve(chain, generation)
     await call.start(after(generation, token), ticket, 5.0)
-    puller = chain.decode.service._puller
-    await settle(lambda: puller.num_pulls == 1)
+    decode = chain.decode.service
+    await settle(lambda: decode.num_pulls == 1)
     await call.cancel()
     await prefill.cancel()
-    await settle(lambda: puller.num_pulls == 0)
+    await settle(lambda: decode.num_pulls == 0)
 
 
 async def test_two_decode_workers_may_try_the_same_ticket(chain: Chain) -> None:

@@ -1,0 +1,13 @@
+"""When a decode worker says no to a prompt."""
+
+import pytest
+
+from diptych.core.errors import Overloaded
+from diptych.decode_service.admission import Limits, admit_prompt
+
+
+def test_prompts_are_taken_up_to_the_limit_and_then_told_when_to_come_back() -> None:
+    admit_prompt(1, Limits(waiting=2))
+    with pytest.raises(Overloaded) as caught:
+        admit_prompt(2, Limits(waiting=2))
+    assert caught.value.retry_after_s

@@ -1,0 +1,86 @@
+"""Values cross the wire as they are; nonsense is refused with its field."""
+
+from dataclasses import replace
+
+import pytest
+
+from diptych.contract import worker_pb2 as pb
+from diptych.core.errors import TICKET_GONE, BadRequest, Lost, Overloaded
+from diptych.core.ids import Key
+from diptych.core.phases import Finish
+from diptych.core.request import Generation
+from diptych.core.sampling import Sampling
+from diptych.core.step import Row
+from diptych.transport.wire import (
+    error_from_pb,
+    error_to_pb,
+    generation_from_pb,
+    generation_to_pb,
+    row_from_pb,
+    row_to_pb,
+)
+
+KEY = Key("request-1", 3)
+GENERATION = Generation(
+    KEY,
+    prompt=(0, 1, 2**32 - 1),
+    forced=(7, 8),
+    sampling=Sampling(0.5, 0.9, 40, 0.1, 2**64 - 1, True, (3, 4)),
+    max_new=9,
+    scope=bytes(range(16)),
+)
+
+
+def test_a_generation_crosses_as_it_is() -> None:
+    sent = pb.Generation.FromString(generation_to_pb(GENERATION).SerializeToString())
+    assert generation_from_pb(sent) == GENERATION
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(KEY, (1, 2, 3), cached_tokens=128),
+        Row(KEY, (5,), Finish.STOP, stop_token=0),
+        Row(KEY, (), Finish.LENGTH),
+    ],
+    ids=["goes on", "stop token 0", "no tokens"],
+)
+def test_a_row_crosses_as_it_is(row: Row) -> None:
+    assert row_from_pb(pb.StepRow.FromString(row_to_pb(row).SerializeToString())) == row
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("prompt", b"12345", "prompt"),
+        ("prompt", b"", "prompt_len"),
+        ("prompt_len", 4, "prompt_len"),
+        ("forced", b"1", "forced"),
+        ("max_new", 2, "max_new"),
+        ("scope", b"short", "scope"),
+    ],
+)
+def test_a_field_that_cannot_be_is_named(field: str, value: object, param: str) -> None:
+    message = generation_to_pb(GENERATION)
+    setattr(message, field, value)
+    with pytest.raises(BadRequest) as caught:
+        generation_from_pb(message)
+    assert caught.value.param == param
+
+
+def test_sampling_is_checked_on_arrival() -> None:
+    wild = replace(GENERATION, sampling=replace(GENERATION.sampling, temperature=3.0))
+    with pytest.raises(BadRequest) as caught:
+        generation_from_pb(generation_to_pb(wild))
+    assert caught.value.param == "temperature"
+
+
+def test_a_failure_says_whether_to_retry_and_whether_the_ticket_is_gone() -> None:
+    gone = error_to_pb(KEY, Lost("lost", code=TICKET_GONE))
+    assert (gone.retryable, gone.ticket_is_gone) == (True, True)
+    busy = error_to_pb(KEY, Overloaded("busy"))
+    assert (busy.retryable, busy.ticket_is_gone) == (True, False)
+    wrong = error_to_pb(KEY, BadRequest("wrong"))
+    assert (wrong.retryable, wrong.ticket_is_gone) == (False, False)
+    back = error_from_pb(gone)
+    assert (type(back), back.code, back.message) == (Lost, TICKET_GONE, "lost")
