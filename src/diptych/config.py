@@ -137,7 +137,7 @@ class GatewaySettings(Common):
 class WorkerSettings(Common):
     """`diptych prefill` and `diptych decode`."""
 
-    role: WorkerRole = Field(description="prefill, decode or hybrid")
+    role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
     listen: Address = Field("127.0.0.1:0", description="where the gRPC server listens")
     router: Address = Field("127.0.0.1:7000", description="the router's address")
     checkpoint: Checkpoint = Field(description="folder with config, tokenizer and weights")

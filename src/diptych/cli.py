@@ -1,0 +1,260 @@
+"""The command line. Roles are imported when they are run: help must not wait for torch."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from diptych import __version__, config
+from diptych.core.errors import DiptychError, Misconfigured
+from diptych.core.phases import Role
+
+MISCONFIGURED_EXIT = 2
+FAILED_EXIT = 1
+
+Settings = TypeVar("Settings", bound=config.Common)
+
+app = typer.Typer(
+    name="diptych",
+    help="Serve DeepSeek-V4.1 online: gateway, router, prefill, decode.\n\n"
+    "Every option is also a variable (--max-model-len: DIPTYCH_MAX_MODEL_LEN) and a key of the "
+    "TOML file given by --config (max_model_len). Flag over variable over file.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _option(flag: str, metavar: str, settings: type[config.Common], name: str = "") -> Any:
+    field = settings.model_fields[name or flag.strip("-").replace("-", "_")]
+    has_default = not field.is_required() and field.default_factory is None
+    default = f" (default: {field.default})" if has_default and field.default is not None else ""
+    return typer.Option(
+        flag, metavar=metavar, help=f"{field.description}{default}", show_default=False
+    )
+
+
+# Values stay text here: the settings check them, and say in one line what is wrong with which.
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings")
+]
+DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
+LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
+Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
+Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
+Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
+Checkpoint = Annotated[str | None, _option("--checkpoint", "DIR", config.WorkerSettings)]
+ModelName = Annotated[str | None, _option("--model-name", "NAME", config.WorkerSettings)]
+WorkerId = Annotated[str | None, _option("--worker-id", "NAME", config.WorkerSettings)]
+Listen = Annotated[str | None, _option("--listen", "HOST:PORT", config.WorkerSettings)]
+Numerics = Annotated[
+    str | None, _option("--numerics", "served|cache|exact|exact64", config.WorkerSettings)
+]
+BlockTokens = Annotated[str | None, _option("--block-tokens", "N", config.WorkerSettings)]
+MaxModelLen = Annotated[str | None, _option("--max-model-len", "N", config.WorkerSettings)]
+NumBlocks = Annotated[str | None, _option("--num-blocks", "N", config.WorkerSettings)]
+MaxNumSeqs = Annotated[str | None, _option("--max-num-seqs", "N", config.WorkerSettings)]
+MaxBatchTokens = Annotated[str | None, _option("--max-batch-tokens", "N", config.WorkerSettings)]
+
+
+@app.command()
+def up(
+    ctx: typer.Context,
+    prefill: Annotated[str | None, _option("--prefill", "N", config.UpSettings)] = None,
+    decode: Annotated[str | None, _option("--decode", "N", config.UpSettings)] = None,
+    hybrid: Annotated[
+        bool | None,
+        typer.Option("--hybrid", help="decode workers compute prompts too; no prefill workers"),
+    ] = None,
+    checkpoint: Annotated[str | None, _option("--checkpoint", "DIR", config.UpSettings)] = None,
+    model_name: Annotated[str | None, _option("--model-name", "NAME", config.UpSettings)] = None,
+    max_model_len: MaxModelLen = None,
+    host: Host = None,
+    port: Port = None,
+    numerics: Numerics = None,
+    max_num_seqs: MaxNumSeqs = None,
+    num_blocks: NumBlocks = None,
+    ready_timeout_s: Annotated[
+        str | None, _option("--ready-timeout-s", "SECONDS", config.UpSettings)
+    ] = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """Start a whole platform on this machine and keep it running until Ctrl-C."""
+    from diptych.supervisor import console, up
+
+    settings = _load(config.UpSettings, ctx)
+    _title("up")
+    screen = console.Screen()
+    up.run(settings, config=_file(ctx), say=screen.say, ready=screen.ready)
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Show processes, roles, addresses, requests in flight, free blocks and slots."""
+    from diptych.supervisor import console
+    from diptych.supervisor import status as platform
+
+    settings = _load(config.Common, ctx)
+    found = platform.gather(settings.data_dir)
+    if found is None:
+        print(f"nothing is running on {settings.data_dir}", file=sys.stderr)
+        raise typer.Exit(FAILED_EXIT)
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        console.show_status(found)
+
+
+@app.command()
+def gateway(
+    ctx: typer.Context,
+    host: Host = None,
+    port: Port = None,
+    router: Router = None,
+    checkpoint: Checkpoint = None,
+    model_name: ModelName = None,
+    gateway_id: Annotated[
+        str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
+    ] = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """HTTP in, server-sent events out."""
+    settings = _load(config.GatewaySettings, ctx)
+    _title(settings.gateway_id)
+    from diptych.gateway.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
+def router(
+    ctx: typer.Context,
+    listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """Decide who serves which request."""
+    settings = _load(config.RouterSettings, ctx)
+    _title("router")
+    from diptych.router.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
+def prefill(
+    ctx: typer.Context,
+    worker_id: WorkerId = None,
+    listen: Listen = None,
+    router: Router = None,
+    checkpoint: Checkpoint = None,
+    model_name: ModelName = None,
+    numerics: Numerics = None,
+    block_tokens: BlockTokens = None,
+    max_model_len: MaxModelLen = None,
+    num_blocks: NumBlocks = None,
+    max_num_seqs: MaxNumSeqs = None,
+    max_batch_tokens: MaxBatchTokens = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """Compute prompts, keep their KV until a decode worker has fetched it."""
+    settings = _load(config.WorkerSettings, ctx, role=Role.PREFILL)
+    _title(settings.worker_id)
+    from diptych.prefill_service.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
+def decode(
+    ctx: typer.Context,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="decode|hybrid",
+            help="hybrid: computes prompts, too (default: decode)",
+        ),
+    ] = None,
+    worker_id: WorkerId = None,
+    listen: Listen = None,
+    router: Router = None,
+    checkpoint: Checkpoint = None,
+    model_name: ModelName = None,
+    numerics: Numerics = None,
+    block_tokens: BlockTokens = None,
+    max_model_len: MaxModelLen = None,
+    num_blocks: NumBlocks = None,
+    max_num_seqs: MaxNumSeqs = None,
+    max_batch_tokens: MaxBatchTokens = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """Fetch a prompt's KV and generate; as hybrid, compute the prompt here as well."""
+    settings = _load(config.WorkerSettings, ctx)
+    if settings.role is Role.PREFILL:
+        raise Misconfigured("--role prefill: that is `diptych prefill`; expected decode or hybrid")
+    _title(settings.worker_id)
+    from diptych.decode_service.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def _load(settings: type[Settings], ctx: typer.Context, **more: object) -> Settings:
+    """The settings of a command from its options, which carry the settings' names."""
+    names = settings.model_fields
+    flags = {name: value for name, value in ctx.params.items() if name in names}
+    return settings.load(flags | more, _file(ctx))
+
+
+def _file(ctx: typer.Context) -> Path | None:
+    file: Path | None = ctx.params["config_file"]
+    return file
+
+
+def _title(name: str) -> None:
+    """`diptych decode 1` in ps and top."""
+    import setproctitle
+
+    setproctitle.setproctitle(f"diptych {name.replace('-', ' ')}")
+
+
+def main() -> None:
+    """Run a command; a DiptychError becomes one line on standard error."""
+    try:
+        app()
+    except Misconfigured as error:
+        sys.exit(_complain(error, MISCONFIGURED_EXIT))
+    except DiptychError as error:
+        sys.exit(_complain(error, FAILED_EXIT))
+
+
+def _complain(error: DiptychError, code: int) -> int:
+    print(f"diptych: {error.message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Which processes a platform is made of, and how each is started. Pure."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diptych.config import UpSettings
+from diptych.core.errors import Misconfigured
+from diptych.core.phases import Role
+
+LOOPBACK = "127.0.0.1"
+EMBEDDED_MODEL = "tiny-noise"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process to keep running."""
+
+    role: str
+    id: str
+    address: str  # where it listens; the same after every restart
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of them, in the order in which they start."""
+
+    processes: tuple[Process, ...]
+    base_url: str
+    router: str
+    model_name: str
+
+
+def check(settings: UpSettings) -> None:
+    """Misconfigured if the counts make no complete path."""
+    if settings.decode == 0:
+        raise Misconfigured("--decode 0: at least one decode worker is needed")
+    if settings.prefill == 0 and not settings.hybrid:
+        raise Misconfigured("--prefill 0: at least one prefill worker is needed, or --hybrid")
+
+
+def make_plan(
+    settings: UpSettings,
+    *,
+    checkpoint: Path,
+    port: int,
+    free_port: Callable[[], int],
+    config: Path | None = None,
+) -> Plan:
+    """Router first, then workers, which take longest, then the gateway."""
+    model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
+    router = f"{LOOPBACK}:{free_port()}"
+    common = _flags(data_dir=settings.data_dir, log_level=settings.log_level, config=config)
+    served = _flags(router=router, checkpoint=checkpoint, model_name=model_name)
+    sizes = _flags(
+        numerics=settings.numerics,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        num_blocks=settings.num_blocks,
+    )
+
+    def worker(role: Role, number: int) -> Process:
+        name, listen = f"{role}-{number}", f"{LOOPBACK}:{free_port()}"
+        command = "prefill" if role is Role.PREFILL else "decode"
+        own = _flags(worker_id=name, listen=listen, role=role if role is Role.HYBRID else None)
+        return Process(role, name, listen, _python(command, *own, *served, *sizes, *common))
+
+    counts = (
+        [(Role.HYBRID, settings.decode)]
+        if settings.hybrid
+        else [(Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)]
+    )
+    workers = [worker(role, i + 1) for role, count in counts for i in range(count)]
+    http = _flags(host=settings.host, port=port, gateway_id="gateway-1")
+    base_url = f"http://{_reachable(settings.host)}:{port}"
+    return Plan(
+        processes=(
+            Process(
+                Role.ROUTER, "router-1", router, _python("router", "--listen", router, *common)
+            ),
+            *workers,
+            Process(
+                Role.GATEWAY, "gateway-1", base_url, _python("gateway", *http, *served, *common)
+            ),
+        ),
+        base_url=base_url,
+        router=router,
+        model_name=model_name,
+    )
+
+
+def _python(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "diptych.cli", *arguments)
+
+
+def _flags(**values: object) -> Sequence[str]:
+    return [
+        part
+        for name, value in values.items()
+        if value is not None
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def _reachable(host: str) -> str:
+    """How this machine reaches a server bound to `host`."""
+    if host in ("0.0.0.0", "::", ""):
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host

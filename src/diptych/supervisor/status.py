@@ -1,0 +1,54 @@
+"""`diptych status`: the supervisor's processes and the router's fleet, as one value."""
+
+import asyncio
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from diptych.core.errors import DiptychError
+from diptych.router import client as router
+from diptych.supervisor.folder import State
+
+ROUTER_TIMEOUT_S = 3.0
+
+
+def gather(data_dir: Path) -> dict[str, Any] | None:
+    """JSON-ready; None if no platform runs on the folder.
+
+    Keys: data_dir, pid, base_url, processes, ready, reasons, model, queued, leases, members (each
+    with join, load, ready, not_ready_reason, leases, silent_s). Without an answer from the router
+    there are no members and `reasons` says why.
+    """
+    state = State.read(data_dir)
+    if state is None:
+        return None
+    known = asdict(state)
+    known["data_dir"] = str(data_dir)
+    for process in known["processes"]:
+        process["alive"] = process["pid"] != 0 and _is_alive(process["pid"])
+    try:
+        fleet = asyncio.run(router.status(state.router, ROUTER_TIMEOUT_S))
+    except DiptychError as error:
+        reasons = [f"the router at {state.router} does not answer: {error.message}"]
+        return known | {"ready": False, "reasons": reasons, "queued": 0, "leases": 0, "members": []}
+    known |= asdict(fleet) | {"model": fleet.model or state.model}
+    return {key: _plain(value) for key, value in known.items()}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value
