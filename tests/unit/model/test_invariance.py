@@ -5,9 +5,12 @@ import random
 import pytest
 import torch
 
-from diptych.model import decoder
+from diptych.model import attention, compressor, decoder, engram, indexer, layers, mhc, moe
 from diptych.model.dense import DenseMemory, rows_of
 from diptych.model.memory import Rows
+from diptych.model.numerics import NUMERICS
+from diptych.model.quant import FP8_G32, MXFP4_G32, NVFP4_G16
+from diptych.model.rope import frequencies, turn
 
 MODES = ["exact", "cache", "served"]
 CHUNKS = [1, 2, 7, 16, 64]
@@ -75,3 +78,116 @@ def interleave(owners: list[int], rng: random.Random) -> list[int]:
     slots = owners[:]
     rng.shuffle(slots)
     return [queues[o].pop(0) for o in slots]
+
+
+def mixed(m, x, layer=2):
+    mix = mhc.mix(m.weights.layers[layer].hc_attn, m.spec, x)
+    return torch.cat((mix.pre, mix.post, mix.comb.flatten(0, 1).t()), 1)
+
+
+def expanded(m, y, x):
+    return mhc.expand(y, x, mhc.mix(m.weights.layers[0].hc_ffn, m.spec, x))
+
+
+def routed(m, x):
+    chosen, picked = moe.route(m.weights.layers[0].moe, m.spec, x)
+    return torch.cat((chosen, picked), 1)
+
+
+def experts(m, x):
+    w = m.weights.layers[0].moe
+    return moe.mixture(w, m.spec, m.numerics, x, *moe.route(w, m.spec, x))
+
+
+def attended(m, q, keys, present):
+    return attention.sparse_attention(
+        m.numerics, q, keys, present > 0, m.weights.layers[0].attn.sink
+    )
+
+
+def projected(m, out):
+    return attention.project(m.weights.layers[0].attn, m.spec, m.numerics, out)
+
+
+def scored(m, q, w, keys):
+    visible = torch.full((len(q),), 150)
+    return indexer.score(q, w, keys.transpose(0, 1), visible)[:, :150]
+
+
+def chosen(m, scores):
+    visible = torch.full((len(scores),), scores.shape[1])
+    kept = indexer.candidates(scores, visible, 8, 4)
+    return torch.cat((kept, indexer.select(scores, 16)), 1)
+
+
+def queried(m, x, latent, positions):
+    here = turned(m, positions)
+    query, weights = indexer.index_query(
+        m.weights.layers[2].attn.indexer, m.spec, m.numerics, x, latent, here
+    )
+    return torch.cat((query.flatten(1), weights), 1)
+
+
+def turned(m, positions):
+    frequency = frequencies(m.spec.rope, compressed=True)
+    return turn(frequency, (positions[:, 0].abs() * 1e4).long(), m.numerics.dtype)
+
+
+def looked_up(m, x):
+    ids = (x.abs() * 1000).long() % 3144
+    return engram.look_up(m.weights.layers[1].engram, m.numerics, ids)
+
+
+def remembered(m, streams, kv):
+    return engram.write(m.weights.layers[1].engram, m.numerics, streams, kv)[0]
+
+
+# Each operation with the shapes of what it takes for one row.
+OPERATIONS = {
+    "linear_narrow": (lambda m, x: layers.linear(x, m.weights.layers[0].moe.gate), (96,)),
+    "linear_wide": (lambda m, x: layers.linear(x, m.weights.layers[0].attn.wq_b), (64,)),
+    "linear_odd": (lambda m, x: layers.linear(x, m.weights.embed[:13, :64]), (64,)),
+    "linear_deep": (lambda m, x: layers.linear(x, m.weights.embed.view(60, 1536)), (1536,)),
+    "head": (lambda m, x: decoder.logits(m.weights, m.numerics, x), (96,)),
+    "rms_norm": (lambda m, x: layers.rms_norm(x, m.weights.norm, 1e-20), (96,)),
+    "sigmoid": (lambda m, x: layers.sigmoid(x), (33,)),
+    "silu": (lambda m, x: layers.silu(x), (33,)),
+    "softplus": (lambda m, x: layers.softplus(x), (33,)),
+    "fp8": (lambda m, x: FP8_G32.round(x), (64,)),
+    "mxfp4": (lambda m, x: MXFP4_G32.round(x), (64,)),
+    "nvfp4": (lambda m, x: NVFP4_G16.round(x), (64,)),
+    "rotate": (lambda m, x, p: turned(m, p).rotate(x), (4, 64), (1,)),
+    "unrotate": (lambda m, x, p: turned(m, p).unrotate(x), (64,), (1,)),
+    "mix": (mixed, (4, 96)),
+    "collapse": (lambda m, x, pre: mhc.collapse(x, pre), (4, 96), (4,)),
+    "expand": (expanded, (96,), (4, 96)),
+    "pool": (lambda m, *x: compressor.pool(*x), (64,), (64,), (64,), (64,)),
+    "index_query": (queried, (96,), (64,), (1,)),
+    "index_score": (scored, (8, 32), (8,), (3, 64, 32)),
+    "select": (chosen, (160,)),
+    "sparse_attention": (attended, (4, 64), (40, 64), (40,)),
+    "project": (projected, (4, 64)),
+    "route": (routed, (96,)),
+    "mixture": (experts, (96,)),
+    "engram_look_up": (looked_up, (6,)),
+    "engram_write": (remembered, (4, 96), (5, 96)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_gives_a_row_the_same_bits_anywhere(model, name, mode, generator):
+    operation, *shapes = OPERATIONS[name]
+    m = model("tiny-quant", mode)
+    inputs = [
+        NUMERICS[mode].bf16(torch.randn(1024, *shape, generator=generator)) for shape in shapes
+    ]
+    whole = operation(m, *inputs)
+    for count in (32, 64, 160, 512):
+        rows = torch.randperm(1024, generator=generator)[:count]
+        part = operation(m, *(x[rows] for x in inputs))
+        assert torch.equal(part, whole[rows]), f"{count} rows"
+    for row in (0, 31, 32, 500, 1023):  # among 31 copies of another row
+        rows = torch.full((32,), (row + 7) % 1024)
+        rows[row % 32] = row
+        assert torch.equal(operation(m, *(x[rows] for x in inputs))[row % 32], whole[row])
