@@ -30,6 +30,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
+HUNG_S = 30.0  # an engine that takes longer for one step is restarted
+
 Register = Callable[[grpc.aio.Server], object]
 Context = Any  # grpc.aio.ServicerContext[request, reply], whatever the method's types
 
@@ -94,6 +96,15 @@ def stop_signals() -> Iterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+async def watch(idle_s: Callable[[], float], limit_s: float = HUNG_S) -> None:
+    """End the process, by Broken, when its engine has not answered for too long."""
+    while True:
+        silent_s = idle_s()
+        if silent_s >= limit_s:
+            raise Broken(f"the engine has not answered for {silent_s:.0f} s")
+        await asyncio.sleep(max(0.1, limit_s - silent_s))  # it cannot be over before then
 
 
 class _Translator(grpc.aio.ServerInterceptor):

@@ -1,0 +1,109 @@
+"""Run a decode or hybrid worker: `python -m diptych.decode_service`, or `diptych decode`."""
+
+import asyncio
+import logging
+import os
+import secrets
+
+from diptych.config import WorkerSettings, secrets_of
+from diptych.core.ids import Incarnation, WorkerId
+from diptych.core.phases import Role
+from diptych.core.step import StepOutput
+from diptych.decode_service.puller import Puller
+from diptych.decode_service.service import DecodeService
+from diptych.engine.build import build_engine
+from diptych.engine.port import EnginePort
+from diptych.router.client import Join, Load, Reporter
+from diptych.telemetry import logs
+from diptych.transport.server import Server, stop_signals, watch
+from diptych.transport.session_server import Identity
+
+GRACE_S = 5.0  # for sequences under way when told to stop
+
+log = logging.getLogger(__name__)
+
+
+def main(settings: WorkerSettings) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    logs.setup(settings.worker_id, settings.log_level)
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: WorkerSettings) -> None:
+    def on_step(output: StepOutput) -> None:
+        service.on_step(output)
+        reporter.notify()
+
+    cluster_secret, _ = secrets_of(settings)
+    engine = build_engine(
+        settings.checkpoint,
+        model_name=settings.model_name,
+        on_step=on_step,
+        loop=asyncio.get_running_loop(),
+        numerics=settings.numerics,
+        block_tokens=settings.block_tokens,
+        max_model_len=settings.max_model_len,
+        num_blocks=settings.num_blocks,
+        max_num_seqs=settings.max_num_seqs,
+        max_batch_tokens=settings.max_batch_tokens,
+    )
+    incarnation = Incarnation(secrets.randbits(64) | 1)
+    identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
+    puller = Puller(engine, identity.worker_id, cluster_secret)
+    service = DecodeService(engine, identity, puller)
+    with stop_signals() as stopped:
+        async with Server(settings.listen, [service.register]) as server:
+            join = _join(settings, engine, identity, server.address)
+            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            async with asyncio.TaskGroup() as group:
+                work = [
+                    group.create_task(reporter.run()),
+                    group.create_task(watch(engine.idle_s)),
+                ]
+                log.info("%s ready at=%s", settings.role, server.address)
+                await stopped.wait()
+                log.info("stopping requests=%d", service.sessions.num_requests)
+                draining = service.sessions.drain(GRACE_S)
+                reporter.notify()
+                await draining
+                for task in work:
+                    task.cancel()
+    await puller.close()
+    await engine.stop()
+
+
+def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity, address: str) -> Join:
+    counts = engine.counts()
+    return Join(
+        member_id=identity.worker_id,
+        role=settings.role,
+        address=address,
+        incarnation=identity.incarnation,
+        namespace=engine.namespace,
+        layout_hash=engine.layout.digest,
+        model=settings.model_name,
+        max_model_len=engine.max_model_len,
+        block_tokens=engine.layout.grain,
+        num_blocks=counts.num_blocks,
+        num_slots=counts.num_slots,
+        pid=os.getpid(),
+    )
+
+
+def _load(engine: EnginePort, service: DecodeService) -> Load:
+    counts = engine.counts()
+    return Load(
+        running=counts.running,
+        waiting=counts.waiting,
+        free_blocks=counts.free_blocks,
+        free_slots=counts.free_slots,
+        reservations=service.num_reservations,
+        pulls=service.num_pulls,
+        sessions=service.sessions.num_sessions,
+        tokens_total=counts.tokens_total,
+        draining=service.sessions.is_draining,
+    )
+
+
+if __name__ == "__main__":
+    main(WorkerSettings.load({"role": Role.DECODE}))
