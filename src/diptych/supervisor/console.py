@@ -10,6 +10,8 @@ from diptych.supervisor.plan import Plan
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 
+TABLE_WIDTH = 132
+
 CURL = """curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"model": "{model}", "max_tokens": 64, "thinking": {{"type": "disabled"}},
        "messages": [{{"role": "user", "content": "Say hello."}}]}}'"""
@@ -58,6 +60,7 @@ class Screen:
 def show_status(status: dict[str, Any], console: Console | None = None) -> None:
     """The table of `diptych status`."""
     console = console or Console(highlight=False)
+    console.width = max(console.width, TABLE_WIDTH)  # a narrow terminal wraps; nothing is cut off
     ready = "ready" if status["ready"] else "NOT READY: " + "; ".join(status["reasons"])
     console.print(f"{status['base_url']}  model {status['model']}  {ready}")
     console.print(

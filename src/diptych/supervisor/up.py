@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from diptych.config import UpSettings, secrets_of
 from diptych.core.errors import Broken, Expired
@@ -40,8 +41,7 @@ async def _run(
     settings: UpSettings, port: int, config: Path | None, say: Say, ready: Ready
 ) -> None:
     environment = child_environment(os.environ)
-    interrupts = Interrupts()
-    with interrupts:
+    with Interrupts() as interrupts:
         folder = settings.checkpoint
         if folder is None:
             folder = embedded.embedded_folder(settings.data_dir)
@@ -53,17 +53,32 @@ async def _run(
         plan = make_plan(
             settings, checkpoint=folder, port=port, free_port=FreePorts(), config=config
         )
-        fleet = Fleet(plan, settings.data_dir, environment, say)
-        try:
-            await fleet.start()
-            starting = asyncio.create_task(fleet.wait_until_answering(settings.ready_timeout_s))
-            if await interrupts.unless_first(starting):
-                ready(plan, settings.checkpoint is None)
-                await fleet.run_until(interrupts.first)
-            say("up", "stopping")
-        finally:
-            await fleet.stop(GRACE_S, hurry=interrupts.second)
+        await keep(
+            Fleet(plan, settings.data_dir, environment, say),
+            interrupts,
+            ready=lambda: ready(plan, settings.checkpoint is None),
+            ready_timeout_s=settings.ready_timeout_s,
+        )
     say("up", "stopped")
+
+
+async def keep(
+    fleet: "Fleet",
+    interrupts: "Interrupts",
+    *,
+    ready: Callable[[], None],
+    ready_timeout_s: float,
+    grace_s: float = GRACE_S,
+) -> None:
+    """Start the fleet, call `ready` once it answers, stop it at the first interrupt."""
+    try:
+        fleet.start()
+        starting = asyncio.create_task(fleet.wait_until_answering(ready_timeout_s))
+        if await interrupts.unless_first(starting):
+            ready()
+            await fleet.run_until(interrupts.first)
+    finally:
+        await fleet.stop(grace_s, hurry=interrupts.second)
 
 
 class Fleet:
@@ -94,7 +109,7 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self._change = asyncio.Event()
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start everybody."""
         self._tasks = [asyncio.create_task(child.run()) for child in self.children]
 
@@ -185,9 +200,10 @@ class Interrupts:
     def _caught(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._caught)
+        return self
 
     def __exit__(self, *_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

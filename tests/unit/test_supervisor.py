@@ -1,0 +1,450 @@
+"""The supervisor over little programs that only pretend to serve."""
+
+import asyncio
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from diptych.config import UpSettings
+from diptych.core.errors import Broken, Misconfigured
+from diptych.supervisor.checkpoint import embedded_folder
+from diptych.supervisor.child import Child, describe_exit
+from diptych.supervisor.console import Screen, show_status
+from diptych.supervisor.folder import Lock, LogFile, State, is_locked
+from diptych.supervisor.plan import Plan, Process, make_plan
+from diptych.supervisor.ports import FreePorts, claim
+from diptych.supervisor.restarts import Pace, Restarts
+from diptych.supervisor.up import Fleet, MisconfiguredChild, child_environment
+from diptych.testing.platform import environment
+
+SOON_S = 10.0
+QUICK = Pace(first_s=0.02, max_s=0.05, healthy_s=30)
+
+SLEEPS = "import time; print('up', flush=True); time.sleep(60)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEPS
+ANSWERS = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Gateway(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Gateway).serve_forever()
+"""
+
+
+def python(code: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code, *arguments)
+
+
+class Heard:
+    """What a child said, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._news = asyncio.Event()
+
+    def say(self, who: str, what: str) -> None:
+        self.lines.append(what)
+        self._news.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SOON_S):
+            while not is_so():
+                await self._news.wait()
+                self._news.clear()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[LogFile]:
+    file = LogFile(tmp_path / "logs" / "decode-1.log")
+    yield file
+    file.close()
+
+
+def a_child(log: LogFile, code: str, heard: Heard, pace: Pace = QUICK) -> Child:
+    return Child(
+        Process("decode", "decode-1", "127.0.0.1:1", python(code)),
+        environment=child_environment(os.environ),
+        log=log,
+        say=heard.say,
+        changed=lambda: None,
+        pace=pace,
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] != "Z"  # nobody reaps orphans in a container
+
+
+def wait_gone(pid: int) -> bool:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        readable, _, _ = select.select([handle], [], [], SOON_S)
+        return bool(readable)
+    finally:
+        os.close(handle)
+
+
+def test_delays_double_to_a_limit_and_start_anew_after_a_healthy_life() -> None:
+    restarts = Restarts(Pace())
+    delays = [restarts.died(lived_s=1) for _ in range(7)]
+    assert delays == [0.5, 1, 2, 4, 8, 10, 10]
+    assert restarts.died(lived_s=30) == 0.5
+    assert restarts.count == 8
+
+
+async def test_a_child_that_dies_is_started_again_and_we_say_so(
+    log: LogFile, tmp_path: Path
+) -> None:
+    heard = Heard()
+    child = a_child(log, "print('hello'); raise SystemExit(3)", heard)
+    running = asyncio.create_task(child.run())
+    await heard.until(lambda: child.running.restarts >= 3)
+    child.stop()
+    await running
+    remarks = [line for line in heard.lines if "ended with exit code 3" in line]
+    assert "starting it again in 0.02 s (restart 1)" in remarks[0]
+    assert "0.05 s (restart 3)" in remarks[2]
+    written = (tmp_path / "logs" / "decode-1.log").read_text()
+    assert written.count("\nhello\n") >= 3
+
+
+async def test_a_killed_child_comes_back_under_a_new_pid(log: LogFile) -> None:
+    heard = Heard()
+    child = a_child(log, SLEEPS, heard)
+    running = asyncio.create_task(child.run())
+    await heard.until(lambda: "up" in heard.lines)
+    first = child.running.pid
+    os.kill(first, signal.SIGKILL)
+    await heard.until(lambda: heard.lines.count("up") == 2)
+    assert child.running.pid not in (0, first)
+    assert any("was killed by SIGKILL" in line for line in heard.lines)
+    child.stop()
+    async with asyncio.timeout(SOON_S):
+        await running
+    assert child.running.pid == 0
+
+
+async def test_stopping_does_not_wait_for_a_delay(log: LogFile) -> None:
+    heard = Heard()
+    child = a_child(log, "raise SystemExit(1)", heard, Pace(60, 60, 60))
+    running = asyncio.create_task(child.run())
+    await heard.until(lambda: child.running.restarts == 1)
+    child.stop()
+    async with asyncio.timeout(SOON_S):
+        await running
+
+
+async def test_a_child_whose_own_children_hold_its_output_is_still_seen_to_die(
+    log: LogFile,
+) -> None:
+    heard = Heard()
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEPS!r}])"
+    child = a_child(log, code, heard)
+    running = asyncio.create_task(child.run())
+    await heard.until(lambda: child.running.restarts >= 1)
+    child.stop()
+    async with asyncio.timeout(SOON_S):
+        await running
+
+
+def fleet_of(tmp_path: Path, *codes: str, base_url: str = "http://127.0.0.1:1") -> Fleet:
+    processes = tuple(
+        Process("decode", f"decode-{i}", "", python(code)) for i, code in enumerate(codes)
+    )
+    plan = Plan(processes, base_url, "127.0.0.1:1", "m")
+    return Fleet(plan, tmp_path, child_environment(os.environ), lambda *_: None, QUICK)
+
+
+async def test_who_ignores_the_request_to_end_is_killed_after_the_grace(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, STUBBORN, SLEEPS)
+    fleet.start()
+    heard = asyncio.get_running_loop().time() + SOON_S
+    while any("up" not in child.last_line for child in fleet.children):
+        assert asyncio.get_running_loop().time() < heard
+        await asyncio.sleep(0.02)
+    pids = [child.running.pid for child in fleet.children]
+    async with asyncio.timeout(SOON_S):
+        await fleet.stop(0.3, hurry=asyncio.Event())
+    assert not any(is_alive(pid) for pid in pids)
+    assert [child.exit_code for child in fleet.children] == [-signal.SIGKILL, -signal.SIGTERM]
+
+
+async def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, STUBBORN)
+    fleet.start()
+    hurry = asyncio.Event()
+    hurry.set()
+    async with asyncio.timeout(SOON_S):
+        await fleet.stop(60, hurry=hurry)
+
+
+async def test_a_child_that_refuses_its_settings_ends_the_start(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, "print('diptych: --listen is odd'); raise SystemExit(2)")
+    fleet.start()
+    with pytest.raises(MisconfiguredChild, match="decode-0 does not start: diptych: --listen"):
+        await fleet.wait_until_answering(SOON_S)
+    await fleet.stop(SOON_S, hurry=asyncio.Event())
+
+
+async def test_a_platform_that_never_answers_ends_the_start_by_its_deadline(
+    tmp_path: Path,
+) -> None:
+    fleet = fleet_of(tmp_path, SLEEPS)
+    fleet.start()
+    with pytest.raises(Exception, match=r"not ready within 0\.3 s.*logs are in"):
+        await fleet.wait_until_answering(0.3)
+    await fleet.stop(SOON_S, hurry=asyncio.Event())
+
+
+async def test_an_answer_that_is_refused_is_our_bug(tmp_path: Path) -> None:
+    port = FreePorts()()
+    refusing = ANSWERS.replace("self.do_GET()", "self.send_error(404)")
+    base_url = f"http://127.0.0.1:{port}"
+    plan = Plan((Process("gateway", "g", "", python(refusing, str(port))),), base_url, "", "m")
+    fleet = Fleet(plan, tmp_path, child_environment(os.environ), lambda *_: None, QUICK)
+    fleet.start()
+    with pytest.raises(Broken, match="canary request was answered with 404"):
+        await fleet.wait_until_answering(SOON_S)
+    await fleet.stop(SOON_S, hurry=asyncio.Event())
+
+
+SUPERVISE = textwrap.dedent(
+    """
+    import asyncio, os, sys
+    from pathlib import Path
+    from diptych.supervisor.folder import Lock
+    from diptych.supervisor.plan import Plan, Process
+    from diptych.supervisor.up import Fleet, Interrupts, child_environment, keep
+
+    data_dir, port, answers, sleeps = Path(sys.argv[1]), *sys.argv[2:]
+
+    async def run():
+        plan = Plan(
+            (
+                Process("gateway", "gateway-1", "", (sys.executable, "-c", answers, port)),
+                Process("decode", "decode-1", "", (sys.executable, "-c", sleeps)),
+            ),
+            f"http://127.0.0.1:{port}", "127.0.0.1:1", "m",
+        )
+        with Interrupts() as interrupts:
+            fleet = Fleet(plan, data_dir, child_environment(os.environ), lambda *_: None)
+            ready = lambda: print("ready", flush=True)
+            await keep(fleet, interrupts, ready=ready, ready_timeout_s=30, grace_s=5)
+
+    with Lock(data_dir):
+        asyncio.run(run())
+    print("stopped", flush=True)
+    """
+)
+
+
+def start_supervisor(data_dir: Path) -> subprocess.Popen[str]:
+    command = python(SUPERVISE, str(data_dir), str(FreePorts()()), ANSWERS, SLEEPS)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything_with_exit_code_0(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start_supervisor(tmp_path)
+    state = State.read(tmp_path)
+    assert state is not None
+    assert state.pid == process.pid
+    assert [child.role for child in state.processes] == ["gateway", "decode"]
+    assert all(is_alive(child.pid) for child in state.processes)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=SOON_S)
+    assert (process.returncode, output) == (0, "stopped\n")
+    assert not any(is_alive(child.pid) for child in state.processes)
+    assert not (tmp_path / "state.json").exists()
+    assert State.read(tmp_path) is None
+
+
+def test_children_end_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    process = start_supervisor(tmp_path)
+    state = State.read(tmp_path)
+    assert state is not None
+    process.kill()
+    process.communicate(timeout=SOON_S)
+    assert all(wait_gone(child.pid) for child in state.processes)
+    assert (tmp_path / "state.json").exists()  # nobody was left to remove it,
+    assert State.read(tmp_path) is None  # and it deceives nobody
+
+
+def test_a_second_supervisor_on_a_folder_is_told_folder_and_pid(tmp_path: Path) -> None:
+    with Lock(tmp_path):
+        with pytest.raises(Misconfigured) as error:
+            Lock(tmp_path).__enter__()
+        assert str(tmp_path) in error.value.message
+        assert f"pid {os.getpid()}" in error.value.message
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+    with Lock(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Misconfigured, match="expected a writable folder"):
+        Lock(tmp_path / "file" / "data").__enter__()
+
+
+def test_a_taken_port_is_an_error_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "diptych.cli", "up", "--port", str(port)]
+        done = subprocess.run(
+            [*command, "--data-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=environment(),
+            check=False,
+        )
+    assert done.returncode == 2
+    assert (
+        done.stderr == f"diptych: port {port} on 127.0.0.1 is taken; choose another with --port\n"
+    )
+    assert not (tmp_path / "logs").exists()
+
+
+def test_port_0_is_any_free_one() -> None:
+    assert claim("127.0.0.1", 0) > 0
+    ports = FreePorts()
+    assert len({ports() for _ in range(20)}) == 20
+
+
+def plan_for(tmp_path: Path, **flags: object) -> Plan:
+    ports = iter(range(7001, 8000))
+    settings = UpSettings.load({"data_dir": str(tmp_path), **flags})
+    return make_plan(
+        settings, checkpoint=tmp_path / "noise-1", port=8123, free_port=lambda: next(ports)
+    )
+
+
+def flag(process: Process, name: str) -> str:
+    return process.command[process.command.index(name) + 1]
+
+
+def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, prefill="2", decode="3")
+    ids = [process.id for process in plan.processes]
+    workers = ["prefill-1", "prefill-2", "decode-1", "decode-2", "decode-3"]
+    assert ids == ["router-1", *workers, "gateway-1"]
+    assert len({process.address for process in plan.processes}) == 7
+    assert plan.model_name == "tiny-noise"
+    assert plan.base_url == "http://127.0.0.1:8123"
+    for process in plan.processes[1:]:
+        assert flag(process, "--router") == plan.router
+        assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
+
+
+def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, hybrid=True, decode="2", max_model_len="64", host="0.0.0.0")
+    roles = [process.role for process in plan.processes]
+    assert roles == ["router", "hybrid", "hybrid", "gateway"]
+    hybrid = plan.processes[1]
+    assert hybrid.command[3] == "decode"
+    assert flag(hybrid, "--role") == "hybrid"
+    assert flag(hybrid, "--max-model-len") == "64"
+    assert plan.base_url == "http://127.0.0.1:8123"  # 0.0.0.0 is no place to connect to
+
+
+def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, cluster_secret="s" * 20, master_key="k" * 20)
+    for process in plan.processes:
+        assert not any("sss" in part or "kkk" in part for part in process.command)
+
+
+def test_the_embedded_model_has_one_folder_per_script(tmp_path: Path) -> None:
+    folder = embedded_folder(tmp_path)
+    assert folder == embedded_folder(tmp_path)
+    assert folder.parent == tmp_path / "checkpoints"
+
+
+def test_a_log_turns_its_page(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "a.log", limit_bytes=100)
+    for i in range(30):
+        log.write(f"line {i}".encode())
+    log.close()
+    assert (tmp_path / "a.log").stat().st_size <= 100
+    assert (tmp_path / "a.log").read_text().endswith("line 29\n")
+    assert (tmp_path / "a.log.1").stat().st_size <= 100
+
+
+def test_ends_are_described_for_people() -> None:
+    assert describe_exit(0) == "ended with exit code 0"
+    assert describe_exit(-9) == "was killed by SIGKILL"
+    assert describe_exit(-77) == "was killed by signal 77"
+
+
+def test_the_welcome_holds_what_can_be_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    Screen().ready(plan_for(tmp_path), is_embedded=True)
+    shown = capsys.readouterr().err
+    curl = shown[shown.index("curl") : shown.index("or in Python")]
+    body = json.loads(curl[curl.index("-d '") + 4 : curl.rindex("'")])
+    assert body["max_tokens"] == 64
+    assert body["thinking"] == {"type": "disabled"}
+    snippet = shown[shown.index("from openai") : shown.index("The embedded")]
+    compile(snippet, "snippet", "exec")
+    assert "http://127.0.0.1:8123/v1" in snippet
+    assert "NOISE" in shown
+
+
+def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:
+    load = dict.fromkeys(
+        ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls"), 1
+    )
+    join = {"member_id": "decode-1", "role": "decode", "address": "a:1", "http_address": "",
+            "pid": 7, "num_blocks": 9, "num_slots": 4}  # fmt: skip
+    stranger = join | {"member_id": "decode-9", "address": "b:1"}
+    process = {"id": "decode-1", "role": "decode", "pid": 7, "alive": True, "address": "a:1",
+               "restarts": 2}  # fmt: skip
+    show_status(
+        {
+            "base_url": "http://x", "model": "m", "ready": False, "reasons": ["no prefill worker"],
+            "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
+            "processes": [process, process | {"id": "prefill-1", "alive": False}],
+            "members": [
+                {"join": join, "load": load | {"streams": 0}, "leases": 2},
+                {"join": stranger, "load": load | {"streams": 0}, "leases": 2},
+            ],
+        }
+    )  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "NOT READY: no prefill worker" in shown
+    assert "5 in flight, 3 of them queued" in shown
+    for words in ("decode-1", "decode-9", "1/9", "1/4", "dead"):
+        assert words in shown
