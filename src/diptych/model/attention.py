@@ -18,7 +18,8 @@ from diptych.model.layers import EXP_LIMIT, linear, rms_norm
 from diptych.model.memory import Memory
 from diptych.model.numerics import Numerics
 from diptych.model.rope import Turn
-from diptych.model.spec import LayerSpec, ModelSpec
+from diptych.model.schedule import LayerSpec
+from diptych.model.spec import ModelSpec
 
 KEY_GROUP = 16  # a row's keys are padded to a multiple of this
 NO_KEY = -1e30  # stands for the largest score where there is none

@@ -9,7 +9,8 @@ from diptych.model.layers import linear, rms_norm
 from diptych.model.memory import Memory
 from diptych.model.numerics import Numerics
 from diptych.model.rope import Turn
-from diptych.model.spec import LayerSpec, ModelSpec
+from diptych.model.schedule import LayerSpec
+from diptych.model.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

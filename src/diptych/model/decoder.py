@@ -20,7 +20,8 @@ from diptych.model.layers import ROW_GROUP, linear, rms_norm
 from diptych.model.memory import Memory, Rows
 from diptych.model.numerics import Numerics
 from diptych.model.rope import frequencies, turn
-from diptych.model.spec import LayerSpec, ModelSpec
+from diptych.model.schedule import LayerSpec
+from diptych.model.spec import ModelSpec
 from diptych.model.weights import LayerWeights, Weights
 
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from diptych.core.errors import Misconfigured
 from diptych.model.fields import Fields
+from diptych.model.schedule import LayerSpec, schedule
 
 CONFIG_FILE = "config.json"
 GROUP = 32  # values that share a scale in every quantised product
@@ -23,26 +24,6 @@ class RopeSpec:
     beta_fast: float
     beta_slow: float
     original_length: int
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """What one layer of the schedule does besides its own sliding window."""
-
-    index: int
-    ratio: int  # tokens an entry of its compressed cache; 0: sliding window only
-    kv_source: int | None  # layer whose compressed cache it reads
-    index_source: int | None  # layer whose selection it uses
-    candidate_source: int | None  # layer whose candidate blocks bound its own selection
-    engram: int | None  # which Engram table it reads
-
-    @property
-    def owns_cache(self) -> bool:
-        return self.kv_source == self.index
-
-    @property
-    def selects(self) -> bool:
-        return self.index_source == self.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +180,9 @@ class ModelSpec:
             pad_token_id=top.whole("pad_token_id", least=0),
             image_token_id=top.whole("image_token_id", least=0),
             rope=_rope(text),
-            layers=_schedule(text, candidate, engram, dspark),
+            layers=schedule(
+                text, candidate, engram.layers if engram else (), dspark.layers if dspark else 0
+            ),
             engram=engram,
             dspark=dspark,
             vision=_vision(top),
@@ -301,53 +284,6 @@ def _vision(top: Fields) -> VisionSpec | None:
         patch_size=vision.whole("patch_size"),
         downsample=vision.whole("downsample_ratio"),
     )
-
-
-def _schedule(
-    text: Fields, candidate: int, engram: EngramSpec | None, dspark: DsparkSpec | None
-) -> tuple[LayerSpec, ...]:
-    """The role of every layer, from the ratios and the lists of sources."""
-    num_layers = text.whole("num_hidden_layers")
-    ratios = text.whole_list("compress_ratios")
-    kv_sources = text.whole_list("kv_source_layer_ids")
-    index_sources = text.whole_list("index_source_layer_ids")
-    drafts = dspark.layers if dspark else 0
-    if len(ratios) != num_layers + drafts:
-        raise text.wrong("compress_ratios", f"{num_layers} + {drafts} entries (layers + drafts)")
-    if any(ratio not in (0, 1, 2) for ratio in ratios) or any(ratios[num_layers:]):
-        raise text.wrong("compress_ratios", "each of 0, 1, 2, and 0 for every draft layer")
-    for key, sources in (
-        ("kv_source_layer_ids", kv_sources),
-        ("index_source_layer_ids", index_sources),
-    ):
-        if any(s >= num_layers or ratios[s] == 0 for s in sources):
-            raise text.wrong(key, "layers with a compress ratio above 0")
-    if not set(kv_sources) <= set(index_sources):
-        raise text.wrong("index_source_layer_ids", f"every KV source of {kv_sources}")
-    if candidate >= 0 and candidate not in kv_sources:
-        raise text.wrong("candidate_source_layer_id", f"-1 or one of {kv_sources}")
-
-    layers = []
-    for index in range(num_layers):
-        ratio = ratios[index]
-        kv_source = max((s for s in kv_sources if s <= index), default=None) if ratio else None
-        if ratio and (kv_source is None or ratios[kv_source] != ratio):
-            raise text.wrong(
-                "kv_source_layer_ids", f"a source of ratio {ratio} at or before layer {index}"
-            )
-        index_source = max((s for s in index_sources if s <= index), default=None)
-        bounded = index_source == index != kv_source and kv_source == candidate
-        layers.append(
-            LayerSpec(
-                index=index,
-                ratio=ratio,
-                kv_source=kv_source,
-                index_source=index_source if ratio else None,
-                candidate_source=candidate if ratio and bounded else None,
-                engram=engram.layers.index(index) if engram and index in engram.layers else None,
-            )
-        )
-    return tuple(layers)
 
 
 def _check_relations(spec: ModelSpec, text: Fields) -> None:

@@ -24,7 +24,8 @@ from diptych.model.moe import MoeWeights
 from diptych.model.ngrams import Hashing, compression_map
 from diptych.model.numerics import Numerics
 from diptych.model.quant import FP8_G32, MXFP4_G32, decode_fp8_blocks, round_bf16
-from diptych.model.spec import LayerSpec, ModelSpec
+from diptych.model.schedule import LayerSpec
+from diptych.model.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
