@@ -65,6 +65,7 @@ class Engine:
         self._loop = loop
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._stopping = False
+        self._stopped = False
         self._counts = self._ledger.counts()
         self._busy_since_s: float | None = time.monotonic()  # None: blocked on the queue
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
@@ -123,10 +124,10 @@ class Engine:
 
     async def _ask(self, action: Callable[[], T]) -> T:
         """Run `action` on the engine thread, between two steps."""
-        if not self._thread.is_alive():
-            raise Lost("the engine has stopped")
         answer: asyncio.Future[T] = self._loop.create_future()
         self._commands.put(Command(action, answer))
+        if self._stopped:  # the thread may have looked into the queue for the last time
+            self._refuse_rest()
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await answer
@@ -152,6 +153,7 @@ class Engine:
                 if output is not None:
                     self._tell(output)
         finally:
+            self._stopped = True
             self._refuse_rest()
             logger.info("engine stopped")
 

@@ -1,6 +1,8 @@
 import asyncio
+import threading
 
 import pytest
+import torch
 
 from diptych.core.errors import BadRequest, Broken, Lost
 from diptych.core.ids import Key
@@ -175,3 +177,33 @@ async def test_stop_ends_the_engine_between_two_steps_and_refuses_what_is_queued
         with pytest.raises(Lost, match="stopped"):
             await late
         assert it.rows("a")[-1].finish is Finish.LENGTH
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_bug_in_the_books_stops_the_engine_and_nobody_waits_for_it() -> None:
+    ledger = make_ledger()
+    ledger.commit = None  # type: ignore[assignment, method-assign]
+    runner = FakeRunner()
+    with pytest.raises(Lost, match="stopped"):
+        async with fake_engine(runner, ledger) as it:
+            runner.may_go_on.clear()
+            await it.engine.submit(make_generation("a"), hold=False)
+            await asyncio.to_thread(runner.entered.wait)
+            waiting = asyncio.create_task(it.engine.drop(Key("a", 1)))
+            await asyncio.sleep(0)
+            runner.may_go_on.set()
+            await waiting
+
+
+async def test_the_engine_computes_on_one_thread_of_its_own() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def look(name: str) -> int:
+        seen.append((threading.current_thread().name, torch.get_num_threads()))
+        return 7
+
+    torch.set_num_threads(1)
+    async with fake_engine(FakeRunner(outcome=look)) as it:
+        await it.engine.submit(make_generation("a", max_new=1), hold=False)
+        await it.finished("a")
+    assert seen == [("engine", 1)]
