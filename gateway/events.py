@@ -214,9 +214,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """New output for the client."""
+    """New output for the client; a stop token at its end is counted but not shown."""
 
     token_ids: tuple[int, ...]
+    stop_token: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,21 +127,26 @@ class Journey:
     # Placing
 
     def _is_new(self, attempt: int) -> bool:
-        return attempt == self.attempt and self.phase is Phase.ROUTE
+        """A prompt may be placed: it has no place, or the router knows that its ticket is gone."""
+        has_no_decode = self._decode.rank is None and self._prefill.attempt < attempt
+        return attempt == self.attempt and (self.phase is Phase.ROUTE or has_no_decode)
 
     def _placed_prefill(self, rank: Rank, now_s: float) -> list[Effect]:
         self._lease_works()
+        effects = self._cancel([Station.PREFILL])
         self._prefill = _Prefill(rank, self.attempt)
         self._known[Station.PREFILL, self.attempt] = rank
         self._enter(Phase.PREFILL, now_s + self._limits.first_token_s)
         deadline_s = self._limits.first_token_s
-        return [on.OpenPrefill(self.attempt, rank, tuple(self.output), deadline_s)]
+        return [*effects, on.OpenPrefill(self.attempt, rank, tuple(self.output), deadline_s)]
 
     def _placed_hybrid(self, rank: Rank, now_s: float) -> list[Effect]:
         self._lease_works()
+        effects = self._cancel([Station.PREFILL])
+        self._prefill = _Prefill()
         self._decode = _Decode(rank)
         self._known[Station.DECODE, self.attempt] = rank
-        return self._start(rank, Phase.DECODE, now_s, self._limits.first_token_s)
+        return [*effects, *self._start(rank, Phase.DECODE, now_s, self._limits.first_token_s)]
 
     def _placed_decode(self, rank: Rank) -> list[Effect]:
         if self.phase not in (Phase.PREFILL, Phase.HANDOFF) or self._decode.rank is not None:
@@ -382,7 +387,7 @@ class Journey:
         if not self.output:
             self.cached_tokens = row.cached_tokens
         self.output += row.token_ids
-        return [on.Emit(row.token_ids)] if row.token_ids else []
+        return [on.Emit(row.token_ids, row.stop_token)] if row.token_ids else []
 
     def _enter(self, phase: Phase, until_s: float | None = None) -> None:
         """Change the phase; the waits of the last one are over."""

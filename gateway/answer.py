@@ -1,0 +1,60 @@
+"""One choice under way: tokens in, text out, and the count of both."""
+
+from typing import Literal
+
+from diptych.core.phases import Finish
+from diptych.gateway.events import Emit, End
+from diptych.text.parser import Parser, Piece
+
+FinishReason = Literal["stop", "length"]
+
+
+class Answer:
+    """Feed it every Emit, then `finish` it once."""
+
+    def __init__(self, index: int, parser: Parser) -> None:
+        self.index = index
+        self._parser = parser
+        self.token_ids: list[int] = []  # sampled, up to the one that completed a stop string
+        self.cached_tokens = 0
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: str | int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing that comes after can be shown."""
+        return self._parser.is_over
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._parser.reasoning_tokens
+
+    def push(self, emit: Emit) -> list[Piece]:
+        """Text that an engine step made certain: at most one piece a section."""
+        pieces: list[Piece] = []
+        for token_id in emit.token_ids:
+            if self.is_over:
+                break
+            self.token_ids.append(token_id)
+            if token_id != emit.stop_token:
+                pieces += self._parser.push(token_id)
+        return _joined(pieces)
+
+    def finish(self, end: End | None, cached_tokens: int) -> list[Piece]:
+        """Text still held. `end` is the engine's; None when a stop string or role came first."""
+        is_cut = end is not None and end.finish is Finish.LENGTH and not self.is_over
+        self.cached_tokens = cached_tokens
+        self.finish_reason = "length" if is_cut else "stop"
+        pieces = self._parser.finish(cut=is_cut)
+        self.stop_reason = self._parser.stop or (end.stop_token if end else None)
+        return _joined(pieces)
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    joined: list[Piece] = []
+    for piece in pieces:
+        if joined and joined[-1].section is piece.section:
+            joined[-1] = Piece(piece.section, joined[-1].text + piece.text)
+        else:
+            joined.append(piece)
+    return joined

@@ -1,0 +1,224 @@
+"""The body of a chat request: every field that works, and what becomes of those that do not."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from diptych.core.errors import BadRequest
+from diptych.core.sampling import MAX_STOP_TOKENS
+from diptych.gateway.fields import Int, explain
+from diptych.gateway.limits import MAX_OUTPUT
+from diptych.gateway.messages import STRICT, ChatMessage
+
+MAX_CHOICES = 16
+MAX_STOPS = 16
+MAX_STOP_CHARS = 1024
+EFFORTS = {
+    "minimal": 50,
+    "low": 50,
+    "medium": 75,
+    "high": 75,
+    "xhigh": 75,
+    "max": 100,
+    "ultra": 100,
+}
+DEFAULT_EFFORT = 75
+NO_EFFORT = 0
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _effort(value: Any) -> int:
+    """1-100; NO_EFFORT for `none`."""
+    if isinstance(value, str):
+        if value in EFFORTS:
+            return EFFORTS[value]
+        if value == "none":
+            return NO_EFFORT
+        value = int(value) if value.isascii() and value.isdecimal() and len(value) < 4 else -1
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and value == int(value) and 1 <= value <= 100):
+        names = ", ".join(["none", *EFFORTS])
+        raise PydanticCustomError("invalid_value", f"expected one of {names}, or 1 to 100")
+    return int(value)
+
+
+Effort = Annotated[int, BeforeValidator(_effort)]
+Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
+OutputLimit = Annotated[Int, Field(ge=1, le=MAX_OUTPUT)]
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells besides the text."""
+
+    model_config = STRICT
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Thinking(BaseModel):
+    """DeepSeek's switch."""
+
+    model_config = STRICT
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class TemplateArguments(BaseModel):
+    """The same switch under other names."""
+
+    model_config = STRICT
+    thinking: bool | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: Effort | None = None
+
+
+class ChatRequest(BaseModel):
+    """A null is an absent field. Properties give the values that hold after all defaults."""
+
+    model_config = STRICT
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: OutputLimit | None = None
+    max_tokens: OutputLimit | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: Int | None = Field(None, ge=-1, lt=2**31)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: Int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: Stops | None = None
+    n: Int = Field(1, ge=1, le=MAX_CHOICES)
+    ignore_eos: bool = False
+    stop_token_ids: list[Annotated[Int, Field(ge=0, lt=2**31)]] = Field(
+        [], max_length=MAX_STOP_TOKENS
+    )
+    thinking: Thinking | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: TemplateArguments | None = None
+    include_reasoning: bool = True
+    return_token_ids: bool = False
+    user_id: str = ""
+    cache_salt: str = Field("", max_length=128, pattern=r"^[^@/\\\x00]*$")
+
+    @property
+    def output_limit(self) -> int | None:
+        """The limit that the client asked for."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def effort(self) -> int | None:
+        """How hard to think, 1-100; None = not at all."""
+        template = self.chat_template_kwargs or TemplateArguments()
+        effort = self.reasoning_effort
+        if effort is None:
+            effort = template.reasoning_effort
+        switch: bool | None = None
+        if self.thinking is not None:
+            switch = self.thinking.type != "disabled"
+        elif template.thinking is not None:
+            switch = template.thinking
+        elif template.enable_thinking is not None:
+            switch = template.enable_thinking
+        if switch is False or (switch is None and effort == NO_EFFORT):
+            return None
+        return effort or DEFAULT_EFFORT
+
+
+# Known fields that are accepted and change nothing.
+_NO_EFFECT = {
+    "metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid",
+    "safety_identifier", "service_tier", "store", "stream_reasoning", "user", "verbosity",
+}  # fmt: skip
+# Known fields that are not supported, each with the values that ask for nothing.
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "add_generation_prompt": (True,),
+    "allowed_token_ids": (),
+    "audio": (),
+    "bad_words": ([],),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "data_parallel_rank": (),
+    "documents": (),
+    "ebnf": (),
+    "frequency_penalty": (0,),
+    "function_call": (),
+    "functions": (),
+    "guided_choice": (),
+    "guided_decoding_backend": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_whitespace_pattern": (),
+    "include_stop_str_in_output": (False,),
+    "kv_transfer_params": (),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "lora": (),
+    "min_tokens": (0,),
+    "mm_processor_kwargs": (),
+    "modalities": (["text"],),
+    "moderation": (),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "prompt_logprobs": (),
+    "regex": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "separate_reasoning": (True,),
+    "skip_special_tokens": (True,),
+    "structured_outputs": (),
+    "task": (),
+    "thinking_token_budget": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "truncate_prompt_tokens": (),
+    "web_search_options": (),
+}
+_HINTS = {
+    "function_call": "use tool_choice",
+    "functions": "use tools",
+    "guided_choice": "use structured_outputs.choice",
+    "guided_grammar": "use structured_outputs.grammar",
+    "guided_json": "use structured_outputs.json",
+    "guided_regex": "use structured_outputs.regex",
+    "guided_whitespace_pattern": "use structured_outputs.whitespace_pattern",
+}
+
+
+def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
+    """The request, and the names of fields that nobody knows; BadRequest names what is wrong."""
+    given = {name: value for name, value in body.items() if value is not None}
+    if given.get("model") == "":
+        del given["model"]  # naming no model is not naming one
+    for name, neutral in _UNSUPPORTED.items():
+        if name in given and not any(_is_same(given[name], value) for value in neutral):
+            hint = f"; {_HINTS[name]}" if name in _HINTS else ""
+            message = f"{name} is not supported{hint}"
+            raise BadRequest(message, code="unsupported_parameter", param=name)
+    known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | _NO_EFFECT
+    unknown = [name for name in given if name not in known]
+    try:
+        request = ChatRequest.model_validate(given)
+    except ValidationError as error:
+        raise explain(error) from None
+    _check_together(request)
+    return request, unknown
+
+
+def _check_together(request: ChatRequest) -> None:
+    if request.stream_options is not None and not request.stream:
+        message = "stream_options are allowed with stream: true only"
+        raise BadRequest(message, code="conflicting_parameters", param="stream_options")
+    if len(request.user_id.encode()) > 512:
+        raise BadRequest("user_id: expected at most 512 bytes", param="user_id")
+
+
+def _is_same(value: object, neutral: object) -> bool:
+    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral

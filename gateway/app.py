@@ -1,0 +1,129 @@
+"""The ASGI application: routes, and a front that gives every answer its headers and envelope."""
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from diptych.core.errors import Broken, DiptychError
+from diptych.gateway.chat import ChatEndpoint
+from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
+from diptych.gateway.probes import Probes
+from diptych.gateway.served import Served
+from diptych.gateway.stream import Receive, Send
+from diptych.telemetry.logs import request_id_var
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
+_NOT_OFFERED = (
+    "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
+    "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
+    "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
+    "/user/balance", "/tokenize", "/detokenize",
+)  # fmt: skip
+
+
+def build(served: Served, chat: ChatEndpoint) -> App:
+    """The application, ready for a server."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    probes = Probes(served, chat)
+    for path in ("/v1/chat/completions", "/chat/completions"):
+        app.router.routes.append(Route(path, chat, methods=["POST"]))
+    for path in ("/v1/models", "/models"):
+        app.router.add_route(path, probes.models, methods=["GET"])
+        app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
+    for path in ("/livez", "/health"):
+        app.router.add_route(path, probes.live, methods=["GET"])
+    app.router.add_route("/readyz", probes.ready, methods=["GET"])
+    app.router.add_route("/version", probes.version, methods=["GET"])
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_middleware(_Front)
+    return app
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """What the routing found: no such path, or not with this method."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("allow", "")
+        problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
+    elif path.startswith(_NOT_OFFERED):
+        problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
+    else:
+        problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
+    body = orjson.dumps(envelope(problem, request.scope["request_id"]))
+    return Response(body, problem.http_status, error.headers, "application/json")
+
+
+class _Front:
+    """Names every request, and answers whatever nobody answered."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        request_id = scope["request_id"] = f"req_{secrets.token_hex(16)}"
+        request_id_var.set(request_id)
+        common = _common_headers(request_id, scope["headers"])
+        has_started = False
+
+        async def send_named(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                message["headers"] = [*message.get("headers", ()), *common]
+                log.debug("%s %s %d", scope["method"], scope["path"], message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except ClientGone as gone:
+            log.info("client gone: %s", gone)
+        except DiptychError as error:
+            if has_started:
+                raise
+            level = logging.ERROR if isinstance(error, Broken) else logging.INFO
+            log.log(level, "refused code=%s status=%d", error.code, error.http_status)
+            await _tell(send_named, error, request_id)
+        except Exception as error:
+            log.exception("request failed")
+            if has_started:
+                raise
+            await _tell(send_named, Broken(type(error).__name__), request_id)
+
+
+def _common_headers(request_id: str, received: Headers) -> list[tuple[bytes, bytes]]:
+    common = [
+        (b"x-request-id", request_id.encode()),
+        (b"server", b"llm-gateway"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    sent = dict(received)
+    theirs = sent.get(b"x-client-request-id") or sent.get(b"x-request-id") or b""
+    if _CLIENT_ID.fullmatch(theirs):
+        common.append((b"x-client-request-id", theirs))
+    return common
+
+
+async def _tell(send: Send, error: DiptychError, request_id: str) -> None:
+    body = orjson.dumps(envelope(error, request_id))
+    fields = headers(error) | {"content-type": "application/json", "content-length": str(len(body))}
+    raw = [(name.encode(), value.encode()) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": error.http_status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

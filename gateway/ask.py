@@ -1,0 +1,87 @@
+"""A request that was checked and encoded: what to generate, and how to show it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diptych.core.ids import Key
+from diptych.core.request import Generation
+from diptych.core.sampling import choice_seed
+from diptych.gateway.api import ChatRequest, read_chat
+from diptych.gateway.limits import output_limit, refuse_hopeless
+from diptych.gateway.pipeline import Call
+from diptych.gateway.served import TENANT, Prompt, Served
+from diptych.gateway.shapes import Shapes
+from diptych.text.chat import Chat, render
+from diptych.text.parser import Parser
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One call for each choice."""
+
+    request: ChatRequest
+    calls: tuple[Call, ...]
+    shapes: Shapes
+    ignored: tuple[str, ...]  # fields that nobody knows
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Names the ignored fields, so that a typing error can be found."""
+        names = [name for name in self.ignored if name.isascii() and name.isprintable()]
+        return {"x-ignored-params": ", ".join(names[:10])[:512]} if names else {}
+
+
+async def read(body: dict[str, Any], request_id: str, served: Served) -> Ask:
+    """Check, render, tokenise, and see that it fits. No engine has been bothered yet."""
+    request, ignored = read_chat(body)
+    served.check_model(request.model)
+    sampling = served.sampling(request)
+    sampling.check()
+    identity = served.identity()
+    context, effort, asked = identity.max_model_len, request.effort, request.output_limit
+    segments = render(Chat(tuple(message.read() for message in request.messages), effort))
+    num_bytes = sum(len(segment.encode()) for segment in segments if isinstance(segment, str))
+    refuse_hopeless(num_bytes, served.tokenizer.longest_token_bytes, asked, context)
+    prompt = await served.encode(segments, identity, request.user_id, request.cache_salt)
+    max_new = output_limit(len(prompt.token_ids), asked, effort, context)
+    first = Generation(
+        key=Key(request_id, 1),
+        prompt=prompt.token_ids,
+        sampling=sampling,
+        max_new=max_new,
+        scope=prompt.scope,
+    )
+    calls = tuple(_choice(first, index, prompt) for index in range(request.n))
+    shapes = _shapes(request, served, identity.fingerprint, len(prompt.token_ids))
+    return Ask(request, calls, shapes, tuple(ignored))
+
+
+def parser_of(ask: Ask, served: Served) -> Parser:
+    """Reads one choice's output."""
+    return Parser(
+        served.tokenizer,
+        thinking=ask.request.effort is not None,
+        stops=ask.request.stop or (),
+        ignore_eos=ask.request.ignore_eos,
+    )
+
+
+def _choice(first: Generation, index: int, prompt: Prompt) -> Call:
+    key, seed = first.key, choice_seed(first.sampling.seed, index)
+    if index:
+        key = replace(key, request_id=f"{key.request_id}.{index}")
+    generation = replace(first, key=key, sampling=replace(first.sampling, seed=seed))
+    return Call(generation, prompt.hashes, TENANT)
+
+
+def _shapes(request: ChatRequest, served: Served, fingerprint: str, prompt_len: int) -> Shapes:
+    options = request.stream_options
+    return Shapes(
+        model=served.model_name,
+        fingerprint=fingerprint,
+        prompt_tokens=prompt_len,
+        has_reasoning=request.effort is not None and request.include_reasoning,
+        has_usage=bool(options and options.include_usage),
+        has_running_usage=bool(options and options.continuous_usage_stats),
+        has_token_ids=request.return_token_ids,
+    )

@@ -1,0 +1,92 @@
+"""Request bodies: read within bounds, parsed strictly."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+from diptych.core.errors import BadRequest
+from diptych.gateway.errors import ClientGone, HttpError
+
+MAX_BODY_BYTES = 96 << 20
+MAX_DEPTH = 128
+UPLOAD_SILENCE_S = 60.0
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+async def read_json(headers: Mapping[str, str], receive: Receive) -> dict[str, Any]:
+    """The body as an object; HttpError or BadRequest otherwise."""
+    _check_headers(headers)
+    return parse(await read(headers, receive))
+
+
+async def read(
+    headers: Mapping[str, str], receive: Receive, silence_s: float = UPLOAD_SILENCE_S
+) -> bytes:
+    """The whole body; refused as soon as it is known to be too large, or stalls."""
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+        raise _too_large()
+    parts: list[bytes] = []
+    size_bytes = 0
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                message = await receive()
+        except TimeoutError:
+            text = f"The upload made no progress for {silence_s:g} s."
+            raise HttpError(408, "request_timeout", text) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size_bytes += len(parts[-1])
+        if size_bytes > MAX_BODY_BYTES:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """A JSON object: no NaN, no BOM, no lone surrogates, no deep nesting."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        at = len(error.doc[: error.pos].encode(errors="replace"))
+        raise _invalid(f"The body is not valid JSON (at byte {at}): {error.msg}.") from None
+    if _is_deeper_than(MAX_DEPTH, parsed, body):
+        raise _invalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    if not isinstance(parsed, dict):
+        raise BadRequest("The body must be a JSON object.", code="invalid_type")
+    return parsed
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if media_type not in ("application/json", ""):
+        raise HttpError(415, "unsupported_media_type", "The content type must be application/json.")
+    if encoding not in ("identity", ""):
+        raise HttpError(415, "unsupported_media_type", "Compressed bodies are not accepted.")
+
+
+def _is_deeper_than(limit: int, parsed: Any, body: bytes) -> bool:
+    if body.count(b"[") + body.count(b"{") <= limit:
+        return False  # the usual case costs no walk
+    level = [parsed] if isinstance(parsed, dict | list) else []
+    for _ in range(limit):
+        inside = [v for c in level for v in (c.values() if isinstance(c, dict) else c)]
+        level = [value for value in inside if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _invalid(message: str) -> BadRequest:
+    return BadRequest(message, code="invalid_json")
+
+
+def _too_large() -> HttpError:
+    text = f"The body is larger than {MAX_BODY_BYTES >> 20} MiB."
+    return HttpError(413, "request_too_large", text)

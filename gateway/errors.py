@@ -1,0 +1,73 @@
+"""Errors as HTTP: status, envelope and headers. The only place that knows their HTTP shape."""
+
+import random
+from typing import Any
+
+from diptych.core.errors import Broken, DiptychError
+
+MAX_MESSAGE_CHARS = 1000
+_BUG = "Something went wrong on our side. Please name the request id when you report it."
+
+_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    501: "server_error",
+    503: "server_error",
+    504: "timeout_error",
+}
+_OVERLOADED = {"no_capacity", "draining", "queue_timeout"}
+
+
+class HttpError(DiptychError):
+    """A request that HTTP itself forbids: 404, 405, 408, 413, 415."""
+
+    grpc_status = "INVALID_ARGUMENT"
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message, code=code)
+        self.http_status = status
+
+
+class ClientGone(Exception):
+    """Nobody listens any more. Not an error to be told: there is nobody to tell."""
+
+
+def envelope(error: DiptychError, request_id: str) -> dict[str, Any]:
+    """The body of every answer from 400 up, and of an error event in a stream."""
+    message = _BUG if _is_bug(error) else error.message[:MAX_MESSAGE_CHARS]
+    return {
+        "error": {
+            "message": message,
+            "type": _type_of(error),
+            "param": error.param,
+            "code": "internal_error" if _is_bug(error) else error.code,
+            "request_id": request_id,
+        }
+    }
+
+
+def headers(error: DiptychError) -> dict[str, str]:
+    """What a client's retry logic reads."""
+    fields: dict[str, str] = {}
+    if error.http_status in (429, 503):
+        wait_s = (error.retry_after_s or 1.0) * random.uniform(1.0, 1.5)  # or all come at once
+        fields["retry-after-ms"] = str(round(wait_s * 1000))
+        fields["retry-after"] = str(max(1, round(wait_s)))
+    if error.code == "worker_lost":
+        fields["x-should-retry"] = "true"
+    return fields
+
+
+def _is_bug(error: DiptychError) -> bool:
+    return isinstance(error, Broken) or error.http_status == 500
+
+
+def _type_of(error: DiptychError) -> str:
+    if error.http_status == 503 and error.code in _OVERLOADED:
+        return "overloaded_error"
+    return _TYPES.get(error.http_status, "invalid_request_error")

@@ -1,0 +1,86 @@
+"""Strict scalars, and what is said about a field that is wrong: its path and what was expected.
+
+Never the value itself: an answer must not grow with, or repeat, what was sent.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ValidationError
+from pydantic_core import ErrorDetails
+
+from diptych.core.errors import BadRequest
+
+MAX_PROBLEMS = 10
+
+
+def _whole(value: Any) -> Any:
+    """Some clients write integers as 256.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+
+OUR_CODES = {
+    "conflicting_parameters",
+    "invalid_messages",
+    "invalid_type",
+    "invalid_value",
+    "unsupported_parameter",
+}
+_UNSUPPORTED_ROLES = {"@tool", "@function", "@latest_reminder"}
+
+
+def explain(error: ValidationError) -> BadRequest:
+    """The first problem decides code and param; the message lists the first ten."""
+    problems = error.errors(include_url=False, include_input=False)
+    lines = [f"{_path(p['loc'])}: {_wanted(p)}" for p in problems[:MAX_PROBLEMS]]
+    more = len(problems) - len(lines)
+    if more:
+        lines.append(f"and {more} more")
+    first = problems[0]
+    return BadRequest("; ".join(lines), code=_code(first), param=_path(first["loc"]) or None)
+
+
+def _path(loc: Sequence[int | str]) -> str:
+    path = ""
+    for step in loc:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not step.startswith("@"):
+            path += f".{step}" if path else step
+    return path
+
+
+def _code(problem: ErrorDetails) -> str:
+    kind = problem["type"]
+    if kind in OUR_CODES:
+        return kind
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind.startswith("union_tag"):
+        return _union_code(problem)
+    if kind == "too_short" and problem["loc"] == ("messages",):
+        return "invalid_messages"
+    return "invalid_type" if kind.endswith("_type") else "invalid_value"
+
+
+def _union_code(problem: ErrorDetails) -> str:
+    tag = problem.get("ctx", {}).get("tag")
+    if "@parts" in problem["loc"]:
+        return "unsupported_content_part"
+    return "unsupported_parameter" if tag in _UNSUPPORTED_ROLES else "invalid_messages"
+
+
+def _wanted(problem: ErrorDetails) -> str:
+    kind = problem["type"]
+    if kind == "missing":
+        return "required"
+    if kind.startswith("union_tag"):
+        if "@parts" in problem["loc"]:
+            return "expected a part of type text; other parts are not supported"
+        return "expected a message with role system, developer, user or assistant"
+    if kind == "model_type":
+        return "input should be an object"
+    text = problem["msg"]
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,161 @@
+"""What this gateway serves: the model's names, its tokenizer, and the fleet behind it."""
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from diptych import __version__
+from diptych.core import blocks
+from diptych.core.errors import Misconfigured, NotFound, Overloaded
+from diptych.core.ids import BlockHash
+from diptych.core.sampling import Sampling
+from diptych.gateway.api import ChatRequest
+from diptych.router.client import Fleet
+from diptych.text import tokenizer
+from diptych.text.tokenizer import Segment, Tokenizer
+
+Number = TypeVar("Number", int, float)
+
+INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
+TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all workers agree on."""
+
+    namespace: bytes
+    max_model_len: int
+    block_tokens: int
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever results may change."""
+        seen = self.namespace + __version__.encode()
+        return f"fp_{hashlib.blake2b(seen, digest_size=4).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt as ids, and its place among cached blocks."""
+
+    token_ids: tuple[int, ...]
+    scope: bytes
+    hashes: tuple[BlockHash, ...]
+
+
+class Served:
+    """Read-only, but for the last identity heard: it outlives workers that restart."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model_name: str,
+        master_key: bytes,
+        fleet: Callable[[], Fleet | None],
+        defaults: Sampling | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.model_name = model_name
+        self.created = int(time.time())
+        self.fleet = fleet
+        self._master_key = master_key
+        self._defaults = defaults or Sampling()
+        self._identity: Identity | None = None
+        self._threads = ThreadPoolExecutor(1, "tokenize")
+
+    def check_model(self, name: str) -> None:
+        """NotFound unless this is a name of the served model."""
+        if name != self.model_name:
+            raise NotFound(
+                f"The model `{name[:128]}` does not exist or you do not have access to it.",
+                code="model_not_found",
+                param="model",
+            )
+
+    def identity(self) -> Identity:
+        """Of the fleet; Overloaded while no worker was ever heard of."""
+        identity = self._last_identity()
+        if identity is None:
+            raise Overloaded("no worker has joined yet", retry_after_s=2)
+        return identity
+
+    def _last_identity(self) -> Identity | None:
+        fleet = self.fleet()
+        if fleet is not None and fleet.namespace:
+            self._identity = Identity(fleet.namespace, fleet.max_model_len, fleet.block_tokens)
+        return self._identity
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The context length, as far as known."""
+        identity = self._last_identity()
+        return identity.max_model_len if identity else None
+
+    def sampling(self, request: ChatRequest) -> Sampling:
+        """The request's parameters over the checkpoint's; a seed is drawn when none is given."""
+        seed = request.seed if request.seed is not None else secrets.randbits(63)
+        defaults = self._defaults
+        return Sampling(
+            temperature=_first(request.temperature, defaults.temperature),
+            top_p=_first(request.top_p, defaults.top_p),
+            top_k=max(0, _first(request.top_k, defaults.top_k)),
+            min_p=_first(request.min_p, defaults.min_p),
+            seed=seed % 2**64,
+            ignore_eos=request.ignore_eos,
+            stop_token_ids=tuple(request.stop_token_ids),
+        )
+
+    async def encode(
+        self, segments: Sequence[Segment], identity: Identity, user: str, salt: str
+    ) -> Prompt:
+        """Tokenise and hash; long texts in a thread, so that others are served meanwhile."""
+        if sum(len(s) for s in segments if isinstance(s, str)) <= INLINE_CHARS:
+            return self._encode(segments, identity, user, salt)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, self._encode, segments, identity, user, salt
+        )
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(
+        self, segments: Sequence[Segment], identity: Identity, user: str, salt: str
+    ) -> Prompt:
+        ids = self.tokenizer.encode(segments)
+        scope = blocks.scope(identity.namespace, self._master_key, TENANT, user, salt)
+        return Prompt(ids, scope, tuple(blocks.chain(scope, ids, identity.block_tokens)))
+
+
+def load(
+    checkpoint: Path, model_name: str, master_key: bytes, fleet: Callable[[], Fleet | None]
+) -> Served:
+    """Read a checkpoint's tokenizer and generation defaults."""
+    loaded = tokenizer.load(checkpoint)
+    return Served(loaded, model_name, master_key, fleet, _defaults(checkpoint))
+
+
+def _defaults(checkpoint: Path) -> Sampling:
+    """Of generation_config.json, where there is one."""
+    path = checkpoint / "generation_config.json"
+    if not path.exists():
+        return Sampling()
+    try:
+        fields = json.loads(path.read_bytes())
+        return Sampling(
+            temperature=float(fields.get("temperature", 1.0)), top_p=float(fields.get("top_p", 1.0))
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Misconfigured(f"{path} is not a usable generation config: {error}") from error
+
+
+def _first(given: Number | None, default: Number) -> Number:
+    return default if given is None else given

@@ -1,0 +1,135 @@
+"""What a chat answer looks like on the wire, streamed and whole."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from diptych.gateway.answer import Answer
+from diptych.text.parser import Piece, Section
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Fields that are the same in every chunk of an answer, and what the client asked to see."""
+
+    model: str
+    fingerprint: str
+    prompt_tokens: int
+    has_reasoning: bool  # thinking, and shown
+    has_usage: bool = False
+    has_running_usage: bool = False
+    has_token_ids: bool = False
+    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def opening(self, answer: Answer) -> bytes:
+        """First chunk of a choice."""
+        delta: dict[str, Any] = {"role": "assistant", "content": ""}
+        if self.has_reasoning:
+            delta = {"role": "assistant", "content": None, "reasoning_content": ""}
+        return self._chunk(answer, delta)
+
+    def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
+        """A chunk of text; empty for reasoning that is not shown."""
+        if piece.section is Section.REASONING:
+            if not self.has_reasoning:
+                return b""
+            return self._chunk(answer, {"reasoning_content": piece.text}, token_ids)
+        return self._chunk(answer, {"content": piece.text}, token_ids)
+
+    def no_op(self) -> bytes:
+        """A chunk that says nothing, for clients that count events only."""
+        choice = {"index": 0, "delta": {}, "finish_reason": None}
+        return event(self._head() | {"choices": [choice]})
+
+    def closing(self, answer: Answer, token_ids: Sequence[int] = ()) -> bytes:
+        """Last chunk of a choice."""
+        return self._chunk(answer, {}, token_ids, is_last=True)
+
+    def usage_chunk(self, answers: Sequence[Answer]) -> bytes:
+        """Chunk after the last choice, if asked for."""
+        if not self.has_usage:
+            return b""
+        return event(self._head() | {"choices": [], "usage": self.usage(answers)})
+
+    def whole(self, answers: Sequence[Answer], texts: Sequence[dict[Section, str]]) -> bytes:
+        """The answer in one piece."""
+        choices = []
+        for answer, text in zip(answers, texts, strict=True):
+            message = {"role": "assistant", "content": text[Section.CONTENT]}
+            if self.has_reasoning:
+                message["reasoning_content"] = text[Section.REASONING]
+            choice = {
+                "index": answer.index,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": answer.finish_reason,
+                "stop_reason": answer.stop_reason,
+            }
+            if self.has_token_ids:
+                choice["token_ids"] = answer.token_ids
+            choices.append(choice)
+        head = self._head() | {"object": "chat.completion", "choices": choices}
+        return orjson.dumps(head | {"usage": self.usage(answers)})
+
+    def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        """Tokens so far; the prompt counts once."""
+        completion = sum(len(answer.token_ids) for answer in answers)
+        hits = min(answers[0].cached_tokens, self.prompt_tokens)
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": completion,
+            "total_tokens": self.prompt_tokens + completion,
+            "prompt_tokens_details": {"cached_tokens": hits},
+            "completion_tokens_details": {
+                "reasoning_tokens": sum(answer.reasoning_tokens for answer in answers)
+            },
+            "prompt_cache_hit_tokens": hits,
+            "prompt_cache_miss_tokens": self.prompt_tokens - hits,
+        }
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+    def _chunk(
+        self,
+        answer: Answer,
+        delta: dict[str, Any],
+        token_ids: Sequence[int] = (),
+        *,
+        is_last: bool = False,
+    ) -> bytes:
+        choice = {
+            "index": answer.index,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": answer.finish_reason if is_last else None,
+        }
+        if is_last:
+            choice["stop_reason"] = answer.stop_reason
+        if self.has_token_ids:
+            choice["token_ids"] = list(token_ids)
+        chunk = self._head() | {"choices": [choice]}
+        if self.has_running_usage:
+            chunk["usage"] = self.usage([answer])
+        elif self.has_usage:
+            chunk["usage"] = None
+        return event(chunk)
+
+
+def event(body: dict[str, Any]) -> bytes:
+    """One server-sent event. JSON escapes every line break, so it is one line."""
+    return b"data: " + orjson.dumps(body) + b"\n\n"
