@@ -14,11 +14,11 @@ from diptych.core.ticket import Ticket, unseal
 from diptych.engine.port import EnginePort, Pages
 from diptych.prefill_service.client import HolderClient
 from diptych.transport.channel import Backoff
-from diptych.transport.frames import PartKind, Place, Receiver
+from diptych.transport.frames import BadFrame, PartKind, Place, Receiver
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 10.0  # without a frame
+SILENCE_S = 5.0  # without a frame: as long as a session may be silent
 TRIES = 2
 RETRY_WITHIN_S = 3.0  # of the first try: a holder that took longer to fail is gone
 RENEW_EVERY_S = 5.0
@@ -198,8 +198,8 @@ async def _commit(holder: HolderClient, sealed: bytes, ticket: Ticket) -> None:
 async def _give_up(
     holder: HolderClient, sealed: bytes, ticket: Ticket, error: DiptychError
 ) -> None:
-    """Free the holder if it can be reached, and say that the prompt must be computed again."""
-    if error.code != TICKET_GONE:
+    """Let a holder that answers free the KV; say that the prompt must be computed again."""
+    if isinstance(error, BadFrame):
         try:
             await holder.abort(sealed, error.code)
         except (Lost, Expired) as unreachable:

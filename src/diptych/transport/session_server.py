@@ -25,6 +25,7 @@ from diptych.core.errors import (
 from diptych.core.ids import Incarnation, Key, WorkerId
 from diptych.core.phases import Finish
 from diptych.core.step import StepOutput
+from diptych.telemetry.logs import request_id_var
 from diptych.transport.channel import deadline
 from diptych.transport.outbox import Outbox
 from diptych.transport.wire import chunk_to_pb, error_to_pb, key_from_pb, row_to_pb
@@ -296,6 +297,7 @@ class SessionServer(WorkerServicer):
         await self._release(key)
 
     async def _serve(self, key: Key, up: pb.SessionUp) -> None:
+        request_id_var.set(key.request_id)
         try:
             await self._handler.serve(key, up)
         except DiptychError as error:
