@@ -13,6 +13,7 @@ from torch import Tensor
 from diptych.core.layout import Kind
 from diptych.engine.arenas import Arenas
 from diptych.engine.batch import Batch, Groups, Ring, groups, ring
+from diptych.engine.block_pool import PADDING_PAGE
 from diptych.model.records import RecordFormat, Records
 
 
@@ -60,20 +61,21 @@ class PagedMemory:
     def index_tiles(self, layer: int) -> Iterator[Tensor]:
         sections = self._arenas.sections(layer, Kind.INDEX, Kind.INDEX_SCALE)
         entries = torch.arange(sections[0].shape[1])
-        visible = torch.from_numpy((self._batch.positions + 1) // self._ratio(layer))[:, None]
+        stored = torch.from_numpy(self._batch.ends // self._ratio(layer))[:, None]  # [S + 1, 1]
         for tile in range(self._table.shape[1]):
             pages = self._table[:, tile]
             keys = self._records.index_key.decode(*(section[pages] for section in sections))
-            hidden = entries + tile * len(entries) >= visible
-            yield keys.index_select(0, self._owners).masked_fill(hidden.unsqueeze(-1), 0.0)
+            absent = entries + tile * len(entries) >= stored
+            keys = keys.masked_fill(absent.unsqueeze(-1), 0.0)  # a page may hold older bytes
+            yield keys.index_select(0, self._owners)
 
     def entries(self, layer: int, selected: Tensor) -> Tensor:
         section = self._arenas.section(layer, Kind.ENTRY)
         known = selected.clamp_min(0)
         per_page = section.shape[1]
         pages = self._row_table.gather(1, torch.div(known, per_page, rounding_mode="floor"))
-        values = self._records.entry.decode(section[pages, known % per_page])
-        return values.masked_fill((selected < 0).unsqueeze(-1), 0.0)
+        pages = pages.masked_fill(selected < 0, PADDING_PAGE)  # which is zero
+        return self._records.entry.decode(section[pages, known % per_page])
 
     def _ratio(self, layer: int) -> int:
         return self._arenas.layout.find(layer, Kind.ENTRY).ratio
