@@ -1,6 +1,7 @@
 """Prefill to decode over real gRPC, with an engine that checks the bytes it adopts."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -364,3 +365,38 @@ async def test_a_request_that_never_fits_is_the_callers_mistake(chain: Chain) ->
     call = chain.prefill_client.open(chain.prefill.rank, request(length=4200), 5.0)
     with pytest.raises(BadRequest):
         [event async for event in call]
+
+
+async def test_requests_given_up_at_any_moment_leave_counts_at_their_baseline() -> None:
+    """sglang#8352: under aborts, usage never returned to the baseline."""
+    script = Script(step_s=0.002, chunk_tokens=16, num_slots=12)
+    async with chain_of(script, script) as chain:
+
+        async def one(index: int) -> None:
+            luck = random.Random(index)
+            generation = request(f"chaos-{index}", length=1 + luck.randrange(200), max_new=20)
+            calls: list[PrefillCall | DecodeCall] = []
+            try:
+                async with asyncio.timeout(luck.uniform(0.0, 0.6)):
+                    prefill = chain.prefill_client.open(chain.prefill.rank, generation, 5.0)
+                    calls.append(prefill)
+                    ticket, token = b"", -1
+                    async for event in prefill:
+                        if isinstance(event, Accepted):
+                            ticket = event.ticket
+                        if isinstance(event, Tokens):
+                            (token,) = event.row.token_ids
+                    decode = await reserve(chain, generation)
+                    calls.append(decode)
+                    await decode.start(after(generation, token), ticket, 5.0)
+                    assert [token, *await rows(decode)] == continuation(generation)
+            except (TimeoutError, Overloaded):
+                for call in calls:
+                    await call.cancel()
+
+        async with asyncio.TaskGroup() as group:
+            for index in range(120):
+                group.create_task(one(index))
+        await settle(lambda: chain.prefill.is_at_baseline() and chain.decode.is_at_baseline())
+        assert len(chain.prefill.service.holdings.tickets) == 0
+        assert chain.decode.service.num_reservations == chain.decode.service.num_pulls == 0
