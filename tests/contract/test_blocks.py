@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from diptych.contract import worker_pb2 as pb
-from diptych.core.errors import BadRequest, DiptychError, Expired, Lost
+from diptych.core.errors import BadRequest, Broken, DiptychError, Expired, Lost
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.transport.blocks import CREDIT_BYTES, BlockServer, pull_blocks
 from diptych.transport.channel import connect
@@ -209,6 +209,17 @@ async def test_a_sender_that_falls_silent_is_expired() -> None:
             async with asyncio.timeout(2):
                 await pull(channel, [part(1, 10), part(2, 10)], silence_s=0.2)
         assert caught.value.code == "transfer_silent"
+
+
+async def test_a_bug_in_a_method_is_broken_and_keeps_its_text_at_home() -> None:
+    async def stumble(ticket: bytes, asker: WorkerId) -> Library:
+        raise RuntimeError("a secret")
+
+    async with served(BlockServer(stumble).register) as channel:
+        with pytest.raises(Broken) as caught:
+            await pull(channel, [part(1, 10)])
+        assert "RuntimeError" in caught.value.message
+        assert "a secret" not in caught.value.message
 
 
 async def test_a_server_without_blocks_is_refused_by_name() -> None:

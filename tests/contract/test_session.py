@@ -17,6 +17,7 @@ from diptych.contract.worker_pb2_grpc import (
 )
 from diptych.core.errors import (
     CANCELLED,
+    Broken,
     DiptychError,
     Expired,
     Lost,
@@ -342,6 +343,21 @@ async def test_a_row_that_fails_fails_its_request_only() -> None:
         tokens = [token async for row in calls["good"] for token in row.token_ids]
         assert tokens == continuation(request("good"))
         await settle(decode.is_at_baseline)
+
+
+async def test_a_bug_while_serving_fails_that_request_as_broken() -> None:
+    async with bare_server() as (_, recorder, rank), pool_of() as pool:
+
+        async def stumble(key: Key, up: pb.SessionUp) -> None:
+            raise RuntimeError("a secret")
+
+        recorder.serve = stumble  # type: ignore[method-assign]
+        talk = await pool.converse(rank, Key("r", 1))
+        talk.send(reserve(talk.key))
+        with pytest.raises(Broken) as caught:
+            await talk.receive()
+        assert "a secret" not in caught.value.message
+        await settle(lambda: recorder.released == [Key("r", 1)])
 
 
 async def test_draining_refuses_new_requests_and_waits_for_old_ones() -> None:

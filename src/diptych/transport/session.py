@@ -14,7 +14,7 @@ import grpc.aio
 
 from diptych.contract import worker_pb2 as pb
 from diptych.contract.worker_pb2_grpc import BlocksStub, WorkerStub
-from diptych.core.errors import Broken, DiptychError, Lost, Refused
+from diptych.core.errors import Broken, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Incarnation, Key, Rank
 from diptych.transport.channel import Backoff, connect, deadline
 from diptych.transport.errors import from_rpc
@@ -133,6 +133,8 @@ class Session:
     def send(self, up: pb.SessionUp) -> None:
         if self.error is not None:
             raise self.error
+        if self._outbox.overflowed.is_set():
+            raise Overloaded(f"{self.rank.worker_id} does not take what it is sent")
         self._outbox.put(up)
 
     def unlisten(self, conversation: Conversation) -> None:
