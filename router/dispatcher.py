@@ -109,7 +109,14 @@ class Dispatcher:
                 if now_s < failed_s + SUSPECT_S
             } | {failed: now_s}
             entry = replace(entry, avoid={**entry.avoid, failed: now_s})
-            log.info("attempt failed worker=%s why=%s", failed, again.why)
+            log.info(
+                "attempt failed request=%s attempt=%d worker=%s have=%s why=%s",
+                entry.want.request_id,
+                entry.attempt,
+                failed,
+                again.have.name.lower(),
+                again.why,
+            )
         entry = replace(entry, attempt=again.attempt, decode=None, is_decoding=False)
         is_ticket_alive = (
             again.have is Have.TICKET

@@ -13,7 +13,8 @@ PROBE_TIMEOUT_S = 5.0
 CANARY_TIMEOUT_S = 60.0
 CANARY = {
     "messages": [{"role": "user", "content": "Hello"}],
-    "max_tokens": 1,
+    "max_tokens": 2,  # the second one comes from a decode worker
+    "ignore_eos": True,
     "thinking": {"type": "disabled"},
 }
 
@@ -36,7 +37,7 @@ async def wait_until_ready(base_url: str) -> None:
 
 
 async def wait_for_answer(base_url: str, model_name: str) -> None:
-    """Until one token came the whole way; Broken if the gateway takes the request for wrong."""
+    """Until tokens came the whole way; Broken if the gateway takes the request for wrong."""
     body = json.dumps({"model": model_name, **CANARY})
     while True:
         reply = await asyncio.to_thread(
