@@ -50,12 +50,23 @@ def score(query: Tensor, weights: Tensor, tiles: Iterable[Tensor], visible: Tens
 
 def select(scores: Tensor, count: int) -> Tensor:
     """The `count` best finite scores of each row, ascending by entry, then NOTHING: [T, count]."""
-    width = min(count, scores.shape[1])
-    best, order = torch.sort(scores.detach(), dim=1, descending=True, stable=True)
-    entries = order[:, :width].masked_fill(best[:, :width] == -torch.inf, scores.shape[1])
-    entries = entries.sort(dim=1).values
-    entries = entries.masked_fill(entries == scores.shape[1], NOTHING)
-    return torch.nn.functional.pad(entries, (0, count - width), value=NOTHING)
+    kept = best(scores, count)
+    place = torch.where(kept, kept.cumsum(1) - 1, count)  # those not kept pile up in a spare column
+    entries = torch.arange(scores.shape[1], device=scores.device).expand_as(place)
+    listed = torch.full((len(scores), count + 1), NOTHING, device=scores.device)
+    return listed.scatter(1, place, entries)[:, :count].contiguous()
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Where the `count` highest scores of each row stand [T, n]; ties go to the lower entry.
+
+    Scores of -inf are never kept.
+    """
+    scores = scores.detach()
+    least = torch.topk(scores, min(count, scores.shape[1]), dim=1).values[:, -1:]
+    above, equal = scores > least, scores == least
+    room = count - above.sum(1, keepdim=True)
+    return (above | (equal & (equal.cumsum(1) <= room))) & (scores > -torch.inf)
 
 
 def select_all(visible: Tensor, count: int) -> Tensor:
@@ -71,11 +82,8 @@ def candidates(scores: Tensor, visible: Tensor, block_size: int, count: int) -> 
     """
     n = scores.shape[1]
     padded = torch.nn.functional.pad(scores.detach(), (0, -n % block_size), value=-torch.inf)
-    best = padded.view(len(padded), -1, block_size).amax(2)
+    tops = padded.view(len(padded), -1, block_size).amax(2)
     newest = torch.div(visible - 1, block_size, rounding_mode="floor").unsqueeze(1)
-    blocks = torch.arange(best.shape[1], device=best.device)
-    best = best.masked_fill(blocks == newest, torch.inf)
-    order = torch.sort(best, dim=1, descending=True, stable=True).indices[:, :count]
-    kept = torch.zeros_like(best, dtype=torch.bool).scatter(1, order, True)
-    kept = kept & (best > -torch.inf)
+    blocks = torch.arange(tops.shape[1], device=tops.device)
+    kept = best(tops.masked_fill(blocks == newest, torch.inf), count)
     return kept.repeat_interleave(block_size, 1)[:, :n]

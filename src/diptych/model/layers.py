@@ -35,7 +35,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    return 1 / (1 + torch.exp(-x.clamp_min(-EXP_LIMIT)))
+    return torch.reciprocal(1 + torch.exp(-x.clamp_min(-EXP_LIMIT)))
 
 
 def silu(x: Tensor) -> Tensor:

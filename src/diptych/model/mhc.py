@@ -44,12 +44,13 @@ def split(weights: MixWeights, spec: ModelSpec, scores: Tensor) -> Mix:
     sizes = [m, m, m * m]
     scale = torch.cat([weights.scale[i : i + 1].expand(size) for i, size in enumerate(sizes)])
     pre, post, comb = torch.split(scores * scale + weights.base, sizes, 1)
-    c = torch.softmax(comb.t().reshape(m, m, -1), 1) + spec.hc_eps
-    c = c / (c.sum(0, keepdim=True) + spec.hc_eps)
+    eps = scores.new_tensor(spec.hc_eps)  # quicker in the loop than a number
+    c = torch.softmax(comb.t().reshape(m, m, -1), 1) + eps
+    c = c / (c.sum(0, keepdim=True) + eps)
     for _ in range(spec.sinkhorn_iters - 1):
-        c = c / (c.sum(1, keepdim=True) + spec.hc_eps)
-        c = c / (c.sum(0, keepdim=True) + spec.hc_eps)
-    return Mix(sigmoid(pre) + spec.hc_eps, 2 * sigmoid(post), c)
+        c = c / (c.sum(1, keepdim=True) + eps)
+        c = c / (c.sum(0, keepdim=True) + eps)
+    return Mix(sigmoid(pre) + eps, 2 * sigmoid(post), c)
 
 
 def collapse(streams: Tensor, pre: Tensor) -> Tensor:

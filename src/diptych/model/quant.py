@@ -21,6 +21,7 @@ from torch import Tensor
 
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
+_EXPONENT_BITS = 0x7F800000  # of a float32
 
 
 def _e4m3_table() -> Tensor:
@@ -67,8 +68,8 @@ def _grouped(x: Tensor, size: int) -> Tensor:
 
 def _round_e2m1(x: Tensor) -> Tensor:
     """Nearest E2M1 value of |x| <= 6, ties to the even code; the sign of zero is kept."""
-    magnitude = x.abs()
-    step = torch.where(magnitude < 4, torch.where(magnitude < 2, 0.5, 1.0), 2.0)
+    power = (x.abs().clamp_min(1).view(torch.int32) & _EXPONENT_BITS).view(torch.float32)
+    step = power * 0.5  # between neighbouring values: 0.5 below 2, 1 below 4, 2 above
     return torch.round(x / step) * step
 
 
