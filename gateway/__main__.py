@@ -15,7 +15,8 @@ from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served
 from diptych.gateway.chat import ChatEndpoint
-from diptych.gateway.pipeline import Hops, Pipeline
+from diptych.gateway.hops import Hops
+from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.stream import Patience
 from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient

@@ -59,7 +59,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("allow", "")
+        allowed = (error.headers or {}).get("Allow", "another method")
         problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
     elif path.startswith(_NOT_OFFERED):
         problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")

@@ -23,12 +23,16 @@ async def read_json(headers: Mapping[str, str], receive: Receive) -> dict[str, A
 
 
 async def read(
-    headers: Mapping[str, str], receive: Receive, silence_s: float = UPLOAD_SILENCE_S
+    headers: Mapping[str, str],
+    receive: Receive,
+    *,
+    silence_s: float = UPLOAD_SILENCE_S,
+    max_bytes: int = MAX_BODY_BYTES,
 ) -> bytes:
     """The whole body; refused as soon as it is known to be too large, or stalls."""
     declared = headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
-        raise _too_large()
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
     parts: list[bytes] = []
     size_bytes = 0
     while True:
@@ -42,8 +46,8 @@ async def read(
             raise ClientGone
         parts.append(message.get("body", b""))
         size_bytes += len(parts[-1])
-        if size_bytes > MAX_BODY_BYTES:
-            raise _too_large()
+        if size_bytes > max_bytes:
+            raise _too_large(max_bytes)
         if not message.get("more_body", False):
             return b"".join(parts)
 
@@ -87,6 +91,6 @@ def _invalid(message: str) -> BadRequest:
     return BadRequest(message, code="invalid_json")
 
 
-def _too_large() -> HttpError:
-    text = f"The body is larger than {MAX_BODY_BYTES >> 20} MiB."
+def _too_large(max_bytes: int) -> HttpError:
+    text = f"The body is larger than {max_bytes} bytes."
     return HttpError(413, "request_too_large", text)

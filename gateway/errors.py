@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from diptych.core.errors import Broken, DiptychError
+from diptych.core.errors import Broken, DiptychError, Expired, Lost, Overloaded
 
 MAX_MESSAGE_CHARS = 1000
 _BUG = "Something went wrong on our side. Please name the request id when you report it."
@@ -45,7 +45,7 @@ def envelope(error: DiptychError, request_id: str) -> dict[str, Any]:
             "message": message,
             "type": _type_of(error),
             "param": error.param,
-            "code": "internal_error" if _is_bug(error) else error.code,
+            "code": _code_of(error),
             "request_id": request_id,
         }
     }
@@ -58,7 +58,7 @@ def headers(error: DiptychError) -> dict[str, str]:
         wait_s = (error.retry_after_s or 1.0) * random.uniform(1.0, 1.5)  # or all come at once
         fields["retry-after-ms"] = str(round(wait_s * 1000))
         fields["retry-after"] = str(max(1, round(wait_s)))
-    if error.code == "worker_lost":
+    if isinstance(error, Lost):
         fields["x-should-retry"] = "true"
     return fields
 
@@ -67,7 +67,16 @@ def _is_bug(error: DiptychError) -> bool:
     return isinstance(error, Broken) or error.http_status == 500
 
 
+def _code_of(error: DiptychError) -> str:
+    """The documented code; finer ones are for us."""
+    if _is_bug(error):
+        return "internal_error"
+    if isinstance(error, Overloaded) and error.code not in _OVERLOADED:
+        return Overloaded.default_code
+    return error.default_code if isinstance(error, Lost | Expired) else error.code
+
+
 def _type_of(error: DiptychError) -> str:
-    if error.http_status == 503 and error.code in _OVERLOADED:
+    if isinstance(error, Overloaded):
         return "overloaded_error"
     return _TYPES.get(error.http_status, "invalid_request_error")

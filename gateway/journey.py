@@ -260,7 +260,8 @@ class Journey:
         self, error: DiptychError, rank: Rank | None, left: Left, now_s: float
     ) -> list[Effect]:
         """A station let us down: the next attempt, or the end if there were too many."""
-        self._failures += 1
+        is_known = error.code == TICKET_GONE and self._prefill.attempt < self.attempt
+        self._failures += not is_known  # the loss that took an old ticket along was counted
         if isinstance(error, BadRequest | NotFound) or self._failures >= MAX_ATTEMPTS:
             return self._over([on.Fail(error)])
         self._patience_s = now_s + self._limits.replace_s
@@ -271,7 +272,7 @@ class Journey:
     ) -> list[Effect]:
         """Nobody's fault: ask the router again, ever more slowly, until patience ends."""
         self._busy += 1
-        pause_s = 0.0 if self._busy == 1 else min(1.0, 0.05 * 2.0 ** min(self._busy, 10))
+        pause_s = 0.0 if self._busy == 1 else min(1.0, 0.02 * 2.0 ** min(self._busy, 10))
         return self._open_attempt(error, rank, left, now_s, now_s + pause_s)
 
     def _open_attempt(

@@ -11,52 +11,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from diptych.core.errors import Broken, DiptychError, Lost
-from diptych.core.ids import BlockHash, Key, Rank
+from diptych.core.ids import BlockHash, Key
 from diptych.core.request import Generation
-from diptych.decode_service.client import DecodeCall
 from diptych.gateway import events as on
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.events import Effect, Event, Station
+from diptych.gateway.hops import DecodeCall, Hops, Lease, PrefillCall
 from diptych.gateway.journey import Journey
 from diptych.prefill_service import client as prefill
-from diptych.prefill_service.client import PrefillCall
-from diptych.router.client import DecodeAt, Have, Lease, PrefillAt, Resume, SkipTo, Want
+from diptych.router.client import DecodeAt, Have, PrefillAt, Resume, SkipTo, Want
 
 log = logging.getLogger(__name__)
-
-
-class Router(Protocol):
-    """router.client.RouterClient, as far as we use it."""
-
-    async def place(self, want: Want) -> Lease: ...
-
-
-class Prefill(Protocol):
-    """prefill_service.client.PrefillClient."""
-
-    def open(self, rank: Rank, generation: Generation, deadline_s: float) -> PrefillCall: ...
-
-
-class Decode(Protocol):
-    """decode_service.client.DecodeClient."""
-
-    def open(self, rank: Rank, key: Key) -> DecodeCall: ...
-
-    async def reserve(
-        self, rank: Rank, key: Key, capacity: int, deadline_s: float
-    ) -> DecodeCall: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Hops:
-    """The stations a request passes."""
-
-    router: Router
-    prefill: Prefill
-    decode: Decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,24 +200,29 @@ class _Drive:
 
     async def _hold_lease(self, place: on.Place) -> None:
         try:
-            async with await self._hops.router.place(self._want(place)) as lease:
-                self._lease = lease
-                for unsaid in self._unsaid:
-                    await _say(lease, unsaid)
-                self._unsaid.clear()
-                async for said in lease:
-                    match said:
-                        case PrefillAt():
-                            self._post(on.PlacedPrefill(said.attempt, said.rank))
-                        case SkipTo():
-                            self._post(on.PlacedHybrid(said.attempt, said.rank))
-                        case DecodeAt():
-                            self._post(on.PlacedDecode(said.attempt, said.rank))
-                raise Lost("the router ended the lease")
+            lease = await self._hops.router.place(self._want(place))
+            try:
+                await self._follow(lease)
+            finally:
+                self._lease = None
+                await lease.close()
         except DiptychError as error:
             self._post(on.LeaseEnded(error))
-        finally:
-            self._lease = None
+
+    async def _follow(self, lease: Lease) -> None:
+        self._lease = lease
+        for unsaid in self._unsaid:
+            await _say(lease, unsaid)
+        self._unsaid.clear()
+        async for said in lease:
+            match said:
+                case PrefillAt():
+                    self._post(on.PlacedPrefill(said.attempt, said.rank))
+                case SkipTo():
+                    self._post(on.PlacedHybrid(said.attempt, said.rank))
+                case DecodeAt():
+                    self._post(on.PlacedDecode(said.attempt, said.rank))
+        raise Lost("the router ended the lease")
 
     async def _say(self, effect: on.Report | on.Again) -> None:
         if self._lease is None:

@@ -163,6 +163,27 @@ def test_three_lost_workers_are_enough() -> None:
     assert effects == [on.Cancel(3, Station.PREFILL, P1), on.Fail(lost)]
 
 
+def test_a_ticket_that_went_with_a_lost_decode_worker_is_not_a_second_loss() -> None:
+    journey = begin(*AT_START)
+    journey.handle(on.Failed(1, Station.DECODE, Lost("one")), 0.0)
+    journey.handle(on.PlacedDecode(2, D2), 0.0)
+    journey.handle(on.Reserved(2), 0.0)
+    journey.handle(on.Failed(2, Station.DECODE, Lost("lapsed", code=TICKET_GONE)), 0.0)
+    journey.handle(on.PlacedPrefill(3, P2), 0.0)
+    effects = journey.handle(on.Failed(3, Station.PREFILL, Lost("two")), 0.0)
+    assert on.Again(4, "p2", "two", Left.TOKENS) in effects
+
+
+def test_a_router_that_knows_the_ticket_is_gone_places_the_prompt_anew() -> None:
+    journey = begin(*AT_HANDOFF, on.PlacedDecode(1, D1))
+    journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
+    effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
+    assert effects == [
+        on.Cancel(1, Station.PREFILL, P1),
+        on.OpenPrefill(2, P2, (70,), LIMITS.first_token_s),
+    ]
+
+
 def test_what_the_caller_did_wrong_is_not_tried_again() -> None:
     journey = begin(on.PlacedPrefill(1, P1))
     wrong = BadRequest("too long")
@@ -289,7 +310,8 @@ class World:
 
     def place(self, attempt: int, effect: Effect) -> None:
         self.places += 1
-        if isinstance(effect, on.Again) and effect.left is Left.TICKET:
+        knows = self.dice.random() < 0.2  # that the ticket is gone
+        if isinstance(effect, on.Again) and effect.left is Left.TICKET and not knows:
             self.offer_decode(attempt)
         elif isinstance(effect, on.Place) and effect.phase is not None:
             return
