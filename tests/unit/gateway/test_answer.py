@@ -1,0 +1,47 @@
+"""One choice, whatever the steps."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from diptych.core.phases import Finish
+from diptych.gateway.answer import Answer
+from diptych.gateway.events import Emit, End
+from diptych.text import tokenizer
+from diptych.text.parser import Parser, Section
+from diptych.text.tokenizer import Marker
+
+TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
+IDS = TOKENIZER.encode(["\nHm é.\n", Marker.END_THINK, "\n漢 one STOP two"])
+
+
+def read(ids: tuple[int, ...], cuts: tuple[int, ...], stop: str) -> tuple[object, ...]:
+    answer = Answer(0, Parser(TOKENIZER, thinking=True, stops=[stop]))
+    text = dict.fromkeys(Section, "")
+    for start, end in itertools.pairwise((0, *cuts, len(ids))):
+        pieces = answer.push(Emit(ids[start:end]))
+        assert len({piece.section for piece in pieces}) == len(pieces)
+        for piece in pieces:
+            text[piece.section] += piece.text
+    ended = None if answer.is_over else End(Finish.LENGTH)
+    for piece in answer.finish(ended, 0):
+        text[piece.section] += piece.text
+    counts = len(answer.token_ids), answer.reasoning_tokens
+    return text, counts, answer.finish_reason, answer.stop_reason
+
+
+@pytest.mark.parametrize("stop", ["STOP", "absent", "one ST"])
+def test_any_grouping_into_steps_gives_the_same_answer(stop: str) -> None:
+    whole = read(IDS, (), stop)
+    places = range(1, len(IDS))
+    for cuts in itertools.chain.from_iterable(itertools.combinations(places, n) for n in (1, 2)):
+        assert read(IDS, cuts, stop) == whole
+    assert read(IDS, tuple(places), stop) == whole
+
+
+def test_the_finish_tells_what_came_first() -> None:
+    assert read(IDS, (), "STOP")[2:] == ("stop", "STOP")
+    assert read(IDS, (), "absent")[2:] == ("length", None)
+    over = (*IDS[:3], TOKENIZER.find(Marker.USER) or 0, *IDS[3:])
+    assert read(over, (), "STOP")[1:] == ((4, 3), "stop", None)
