@@ -19,6 +19,7 @@ from diptych.model.spec import ModelSpec
 from diptych.model.weights import Weights
 
 GOLDEN = Path(__file__).parents[2] / "golden"
+GRAIN = 32  # tokens a block: short prompts shall cross from one index tile to the next
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Model:
         trace: Trace | None = None,
     ) -> list[Tensor]:
         """Logits of each sequence, all of them together, `chunk` tokens of each in a forward."""
-        memory = DenseMemory(self.spec, self.numerics, len(sequences))
+        memory = DenseMemory(self.spec, self.numerics, len(sequences), grain=GRAIN)
         parts: list[list[Tensor]] = [[] for _ in sequences]
         start = 0
         for size in chunk_sizes(chunk, max(map(len, sequences))):
