@@ -16,11 +16,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Positions [start, start + count) of one sequence, computed in one step."""
+    """Positions [start, start + count) of one sequence, computed in one step.
+
+    Windows hold nothing below the floors: neither of the encoder's layers, where a cached prefix
+    was adopted without an anchor, nor of the decoder's, where bounded replay begins.
+    """
 
     request: Request
     start: int
     count: int
+    floor: int = 0  # of the decoder's windows: rows below it stop at the border
+    encoder_floor: int = 0  # of the encoder's windows
+    replayed: int = 0  # the first rows so many: their entries are cached and not written again
 
     @property
     def end(self) -> int:
