@@ -128,7 +128,7 @@ class LLM:
         try:
             return torch.cat(
                 [
-                    self._parts.runner.logits([Piece(request, at, min(size, len(tokens) - at))])
+                    self._parts.runner.logits([Piece.of(request, at, min(size, len(tokens) - at))])
                     for at in range(0, len(tokens), size)
                 ]
             )

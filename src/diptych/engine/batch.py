@@ -37,7 +37,7 @@ class Batch:
         self.pieces = pieces
         self.starts = np.array([*(piece.start for piece in pieces), 0])  # [S + 1]
         self.ends = np.array([*(piece.end for piece in pieces), 0])
-        self.slots = np.array([*(piece.request.slot for piece in pieces), PADDING_SLOT])
+        self.slots = np.array([*(piece.slot for piece in pieces), PADDING_SLOT])
         self.table = _block_table(pieces, grain)  # [S + 1, blocks]
         self.owners = np.repeat(np.arange(len(pieces) + 1), [*counts, padding])  # [T]
         first_rows = np.cumsum([0, *counts])
@@ -144,5 +144,5 @@ def _block_table(pieces: Sequence[Piece], grain: int) -> Ints:
     needs = [blocks_for(piece.end, grain) for piece in pieces]
     table = np.full((len(pieces) + 1, max(needs)), PADDING_PAGE)
     for row, (piece, need) in enumerate(zip(pieces, needs, strict=True)):
-        table[row, :need] = piece.request.blocks[:need]
+        table[row, :need] = piece.blocks[:need]
     return table

@@ -1,5 +1,17 @@
-"""Who is where: waiting, running, held or reserved, and who owns which pages."""
+"""Who is where: waiting, running, held or reserved, and who owns which pages.
 
+Steps are planned, executed and committed in order, and at most one is executed while the next one
+is planned:
+
+    next_plan() -> N    commit(N)    next_plan() -> N+1    commit(N+1)      one after the other
+    next_plan() -> N    next_plan() -> N+1    commit(N)    next_plan() -> N+2    commit(N+1)    ...
+
+A piece whose token is not known yet (`Piece.unknown`) continues what the step before it samples.
+If that token ends the sequence, the piece is computed for nothing and its result is dropped.
+Pages come back to the pools when the last plan that touches them has been committed or has failed.
+"""
+
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +24,7 @@ from diptych.core.step import Chunk, Row
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.port import Counts, Pages
 from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check, finish_of
-from diptych.engine.scheduler import Limits, Plan, plan
+from diptych.engine.scheduler import Choice, Limits, Piece, Plan, choose
 from diptych.engine.slots import SlotPool
 
 Outcome = int | Broken  # of a sampled row: a token, or why there is none
@@ -40,11 +52,14 @@ class Ledger:
         self._held: dict[Key, Request] = {}
         self._reserved: dict[Key, Reservation] = {}
         self._tokens_total = 0
+        self._steps = 0  # planned
+        self._unretired: deque[Plan] = deque()
+        self._fenced: deque[tuple[int, Request]] = deque()  # by the plan that must come back first
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would compute something, now or once pages are free."""
-        return bool(self._running or self._waiting)
+        """Whether there is something to compute, now or once pages are free, or to commit."""
+        return bool(self._running or self._waiting or self._unretired)
 
     def submit(self, generation: Generation, *, hold: bool) -> None:
         """Queue a prompt; BadRequest if it is malformed or can never fit."""
@@ -97,6 +112,7 @@ class Ledger:
             capacity=positions,
             tokens=tokens,
             written=len(tokens) - 1,
+            launched=len(tokens) - 1,
             blocks=reservation.blocks,
             slot=reservation.slot,
         )
@@ -108,19 +124,24 @@ class Ledger:
 
     def drop(self, key: Key) -> bool:
         """Forget a sequence wherever it stands; False if it stands nowhere."""
-        owner: Request | Reservation | None = (
-            self._running.pop(key, None)
-            or self._held.pop(key, None)
-            or self._reserved.pop(key, None)
-        )
+        reservation = self._reserved.pop(key, None)
+        if reservation is not None:
+            self._free(reservation)
+            return True
+        owner = self._running.pop(key, None) or self._held.pop(key, None)
         if owner is None:
             return self._waiting.pop(key, None) is not None
         self._release(owner)
         return True
 
     def next_plan(self) -> Plan:
-        """Choose the next step and give pages to whom it admits."""
-        chosen = plan(
+        """Choose the next step and give pages to whom it admits.
+
+        At most one plan may be out. An idle plan needs no executing, no commit; if another
+        one is out, there may be more to do once that is committed.
+        """
+        assert len(self._unretired) < 2, "two plans are out already"
+        chosen = choose(
             self._running.values(),
             self._waiting.values(),
             self._blocks.num_free,
@@ -131,25 +152,41 @@ class Ledger:
             request = self._waiting.pop(key)
             request.blocks, request.slot = self._take(request.capacity)
             self._running[key] = request
-        return chosen
+        return self._launch(chosen)
 
     def commit(self, done: Plan, outcomes: Sequence[Outcome]) -> tuple[list[Row], list[Chunk]]:
-        """Record a computed step; `outcomes` has one value for each piece that samples."""
+        """Record the oldest plan that is out as computed.
+
+        `outcomes` has one value for each piece that samples, also for those whose sequence has
+        ended or was dropped since: they are passed over.
+        """
+        if done.idle:
+            return [], []
         rows: list[Row] = []
         chunks: list[Chunk] = []
         upcoming = iter(outcomes)
         for piece in done.pieces:
-            samples = piece.samples
-            piece.request.written = piece.end
-            if samples:
-                rows.append(self._extend(piece.request, next(upcoming)))
+            request = piece.request
+            outcome = next(upcoming) if piece.samples else None
+            if request.ended:
+                continue
+            request.written = piece.end
+            if outcome is not None:
+                rows.append(self._extend(request, outcome))
             else:
-                chunks.append(Chunk(piece.request.key, piece.end, last_chunk_started=False))
+                chunks.append(Chunk(request.key, piece.end, last_chunk_started=False))
+        self._retire(done)
         return rows, chunks
 
     def fail(self, failed: Plan, message: str) -> list[Row]:
-        """End every sequence of a step that broke."""
-        return [self._end(piece.request, message) for piece in failed.pieces]
+        """End every sequence of the oldest plan that is out, which broke."""
+        if failed.idle:
+            return []
+        rows = [
+            self._end(piece.request, message) for piece in failed.pieces if not piece.request.ended
+        ]
+        self._retire(failed)
+        return rows
 
     def counts(self) -> Counts:
         return Counts(
@@ -170,9 +207,43 @@ class Ledger:
             *self._running.values(),
             *self._held.values(),
             *self._reserved.values(),
+            *(request for _, request in self._fenced),
         ]
         self._blocks.check([page for owner in owners for page in owner.blocks])
         self._slots.check([owner.slot for owner in owners])
+
+    def _launch(self, chosen: Choice) -> Plan:
+        if not chosen.rows:
+            return Plan()
+        pieces = []
+        for request, count in chosen.rows:
+            unknown = request.is_sampling
+            end = request.launched + count
+            pieces.append(
+                Piece(
+                    request,
+                    request.launched,
+                    count,
+                    samples=unknown or end == len(request.tokens),
+                    blocks=request.blocks,
+                    slot=request.slot,
+                    unknown=unknown,
+                    floor=request.floor,
+                    encoder_floor=request.encoder_floor,
+                )
+            )
+            request.launched = end
+            request.last_step = self._steps
+        launched = Plan(tuple(pieces), self._steps)
+        self._steps += 1
+        self._unretired.append(launched)
+        return launched
+
+    def _retire(self, done: Plan) -> None:
+        oldest = self._unretired.popleft()
+        assert oldest is done, f"plan {done.step} is not the oldest one out, {oldest.step}"
+        while self._fenced and self._fenced[0][0] <= done.step:
+            self._free(self._fenced.popleft()[1])
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
         if isinstance(outcome, Broken):
@@ -197,7 +268,15 @@ class Ledger:
         assert blocks is not None and slot is not None, "pages were promised that are not free"
         return blocks, slot
 
-    def _release(self, owner: Request | Reservation) -> None:
+    def _release(self, request: Request) -> None:
+        """End a request; its pages come back when no plan that is out touches them."""
+        request.ended = True
+        if self._unretired and request.last_step >= self._unretired[0].step:
+            self._fenced.append((request.last_step, request))
+        else:
+            self._free(request)
+
+    def _free(self, owner: Request | Reservation) -> None:
         self._blocks.free(owner.blocks)
         self._slots.free(owner.slot)
 

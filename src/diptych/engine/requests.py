@@ -7,6 +7,7 @@ from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
 from diptych.engine.port import Pages
+from diptych.engine.swap import SwapCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +21,45 @@ class Bounds:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A generation under way. Positions [0, written) lie in its pages."""
+    """A generation under way.
+
+    Positions [0, written) lie in its pages; [written, launched) are being computed by a step that
+    was planned and has not come back. Only the ledger changes any of this.
+    """
 
     generation: Generation
     hold: bool  # stop after the first sampled token and keep the pages
     adopted: bool  # its prompt was computed elsewhere
     capacity: int  # positions it may ever write
-    tokens: list[int]  # prompt and output so far
+    tokens: list[int]  # prompt and output so far; a token is here once its step has come back
     written: int = 0
-    blocks: tuple[int, ...] = ()  # in order of position; all that `capacity` needs
+    blocks: tuple[int, ...] = ()  # in order of position; replaced, never changed
     slot: int = 0
+    launched: int = 0
+    floor: int = 0  # R: decoder layers run on positions from here on, and see no others
+    encoder_floor: int = 0  # windows of encoder layers begin here: over 0 after producer replay
+    swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
+    last_step: int = -1  # the newest plan that touches its pages
+    ended: bool = False  # nobody waits for its tokens any more
 
     @property
     def key(self) -> Key:
         return self.generation.key
 
     @property
+    def is_sampling(self) -> bool:
+        """Whether a step that has not come back samples its next token."""
+        return self.launched == len(self.tokens)
+
+    @property
+    def is_done_when_retired(self) -> bool:
+        """Whether the token under way is certain to be the last one computed here."""
+        return self.is_sampling and self.launched >= self.capacity
+
+    @property
     def remaining(self) -> int:
         """Positions to compute before the next token can be sampled."""
-        return len(self.tokens) - self.written
+        return 1 if self.is_sampling else len(self.tokens) - self.launched
 
     @property
     def num_output(self) -> int:

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from diptych.engine.anchors import AnchorCopy
 from diptych.engine.requests import Request, blocks_for
+from diptych.engine.swap import SwapCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,29 +16,42 @@ class Limits:
     max_batch_tokens: int  # rows of a step, at least one a sequence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs 3 us each, and a step makes hundreds
 class Piece:
     """Positions [start, start + count) of one sequence, computed in one step.
 
-    Windows hold nothing below the floors: neither of the encoder's layers, where a cached prefix
-    was adopted without an anchor, nor of the decoder's, where bounded replay begins.
+    A snapshot of its request as the step needs it: the request moves on while the step runs, so
+    `request` is for what never changes (generation) and for tokens at positions below `end`.
     """
 
     request: Request
     start: int
     count: int
+    samples: bool  # the last row is followed by a new token, at position `end`
+    blocks: tuple[int, ...]  # pages in order of position, as far as this piece reads and writes
+    slot: int
+    unknown: bool = False  # the only token is what the previous step samples for this slot
     floor: int = 0  # of the decoder's windows: rows below it stop at the border
-    encoder_floor: int = 0  # of the encoder's windows
+    encoder_floor: int = 0  # of the encoder's windows: over 0 where a prefix came without anchor
     replayed: int = 0  # the first rows so many: their entries are cached and not written again
+
+    @classmethod
+    def of(cls, request: Request, start: int, count: int) -> "Piece":
+        """Positions of a request all of whose tokens are known."""
+        return cls(
+            request,
+            start,
+            count,
+            samples=start + count == len(request.tokens),
+            blocks=request.blocks,
+            slot=request.slot,
+            floor=request.floor,
+            encoder_floor=request.encoder_floor,
+        )
 
     @property
     def end(self) -> int:
         return self.start + self.count
-
-    @property
-    def samples(self) -> bool:
-        """Whether the last row is followed by a new token."""
-        return self.end == len(self.request.tokens)
 
     @property
     def ends_prompt(self) -> bool:
@@ -47,19 +62,45 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next step; `admit` counts the requests from the front of the queue that get pages."""
+    """The next step, as data. Whoever executes it does, in this order and before the next plan:
+
+    1. `swap_ins`: copy host pages into pages; then `loads`: copy an anchor into a slot's rings.
+    2. the forward of `pieces`, if there are any.
+    3. `saves`: copy a slot's windows into an anchor page, for the position at which its piece
+       ended; then `swap_outs`: copy pages into host pages.
+
+    A plan may have orders and no pieces: it is executed and committed like any other. No page or
+    host page of an order is reused before the plan is committed (or failed).
+    """
 
     pieces: tuple[Piece, ...] = ()
+    step: int = 0  # counts plans that have something to execute
+    loads: tuple[AnchorCopy, ...] = ()
+    saves: tuple[AnchorCopy, ...] = ()
+    swap_ins: tuple[SwapCopy, ...] = ()
+    swap_outs: tuple[SwapCopy, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to execute: not to be committed either."""
+        return not (self.pieces or self.swap_outs)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to compute, and how many requests from the front of the queue get pages for it."""
+
+    rows: tuple[tuple[Request, int], ...] = ()  # request, positions
     admit: int = 0
 
 
-def plan(
+def choose(
     running: Iterable[Request],
     waiting: Iterable[Request],
     free_blocks: int,
     free_slots: int,
     limits: Limits,
-) -> Plan:
+) -> Choice:
     """Choose the rows of the next step. Touches nothing.
 
     1. Every sequence that is one row away from a token gets its row.
@@ -69,16 +110,18 @@ def plan(
        back those behind it.
     """
     budget = limits.max_batch_tokens
-    pieces: list[Piece] = []
+    rows: list[tuple[Request, int]] = []
 
     def compute(request: Request) -> None:
         nonlocal budget
         count = min(request.remaining, budget)
-        pieces.append(Piece(request, request.written, count))
+        rows.append((request, count))
         budget -= count
 
     prompts: list[Request] = []
     for request in running:
+        if request.is_done_when_retired:
+            continue
         if request.remaining == 1:
             compute(request)
         else:
@@ -97,4 +140,4 @@ def plan(
         admit += 1
         compute(request)
     assert budget >= 0, "more sequences are running than a step has rows"
-    return Plan(tuple(pieces), admit)
+    return Choice(tuple(rows), admit)

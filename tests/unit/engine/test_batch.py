@@ -11,7 +11,7 @@ from .conftest import make_generation
 def piece(tokens: list[int], start: int, count: int, slot: int = 1) -> Piece:
     blocks = tuple(range(10 * slot, 10 * slot + 4))
     generation = make_generation(f"s{slot}", prompt=tuple(tokens))
-    return Piece(
+    return Piece.of(
         Request(generation, False, False, 30, tokens, blocks=blocks, slot=slot), start, count
     )
 

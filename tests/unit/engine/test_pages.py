@@ -51,7 +51,7 @@ class Both:
     def begin(self, counts: list[int]) -> tuple[Batch, PagedMemory]:
         """The next `counts` positions of every sequence."""
         pieces = [
-            Piece(request, request.written, count)
+            Piece.of(request, request.written, count)
             for request, count in zip(self.requests, counts, strict=True)
             if count
         ]

@@ -112,5 +112,5 @@ async def test_forced_tokens_resume_a_sequence_where_another_engine_left_it() ->
 def test_logits_that_are_not_finite_end_their_row_with_a_message() -> None:
     generation = make_generation()
     request = Request(generation, False, False, 8, list(generation.tokens))
-    outcome = outcome_of(np.full(100, np.nan), Piece(request, 0, 5))
+    outcome = outcome_of(np.full(100, np.nan), Piece.of(request, 0, 5))
     assert isinstance(outcome, Broken) and "position 5 are not finite" in outcome.message
