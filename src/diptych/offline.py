@@ -14,6 +14,7 @@ from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.core.step import Row, StepOutput
 from diptych.engine.build import build_parts
+from diptych.engine.device import DeviceThread
 from diptych.engine.requests import Request, check
 from diptych.engine.scheduler import Piece
 from diptych.engine.stepper import Stepper
@@ -49,6 +50,7 @@ class LLM:
         num_blocks: int | None = None,
         max_num_seqs: int = 64,
         max_batch_tokens: int = 512,
+        async_stepping: bool = False,
     ) -> None:
         if device != "cpu":
             raise Misconfigured(f"device is {device!r}; expected 'cpu', the only one so far")
@@ -65,7 +67,8 @@ class LLM:
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
         )
-        self._stepper = Stepper(self._parts.ledger, self._parts.runner)
+        device = DeviceThread() if async_stepping else None
+        self._stepper = Stepper(self._parts.ledger, self._parts.runner, device)
         self._tokenizer = tokenizer.load(self._checkpoint)
         self._calls = 0
 
@@ -90,19 +93,23 @@ class LLM:
             for i, (prompt, how) in enumerate(zip(prompts, each, strict=True))
         ]
         rows: dict[Key, list[Row]] = {g.key: [] for g in generations}
+
+        def hear(output: StepOutput) -> None:
+            for row in output.rows:
+                rows[row.key].append(row)
+            on_step(output)
+
         ledger = self._parts.ledger
         try:
             for generation in generations:
                 ledger.submit(generation, hold=False)
-            while ledger.has_work:
-                output = self._stepper.step(on_step)
-                assert output is not None, "nothing runs, and yet the queue does not move"
-                for row in output.rows:
-                    rows[row.key].append(row)
-                on_step(output)
+            while self._stepper.step(hear):
+                pass
+            assert not ledger.has_work, "nothing runs, and yet the queue does not move"
         finally:
             for generation in generations:
                 ledger.drop(generation.key)
+            self._stepper.settle(lambda output: None)
         return [self._completion(g, rows[g.key]) for g in generations]
 
     def logits(self, token_ids: Sequence[int], chunk: int | None = None) -> Tensor:

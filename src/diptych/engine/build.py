@@ -14,6 +14,7 @@ from diptych.core.step import StepOutput
 from diptych.engine.arenas import Arenas
 from diptych.engine.arrangement import arrange
 from diptych.engine.block_pool import BlockPool
+from diptych.engine.device import DeviceThread
 from diptych.engine.ledger import Ledger
 from diptych.engine.loop import Engine
 from diptych.engine.requests import Bounds, blocks_for
@@ -59,6 +60,7 @@ def build_engine(
     num_blocks: int | None = None,
     max_num_seqs: int = 64,
     max_batch_tokens: int = 512,
+    async_stepping: bool = False,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
     parts = build_parts(
@@ -72,7 +74,7 @@ def build_engine(
         max_batch_tokens=max_batch_tokens,
     )
     engine = Engine(
-        Stepper(parts.ledger, parts.runner),
+        Stepper(parts.ledger, parts.runner, DeviceThread() if async_stepping else None),
         parts.arenas,
         layout=parts.layout,
         namespace=parts.namespace,

@@ -38,6 +38,7 @@ class Command:
 
     action: Callable[[], object]
     answer: asyncio.Future[Any] | None = None
+    fenced: bool = False  # answered when the step that is launched now has been retired
 
 
 class Engine:
@@ -48,7 +49,7 @@ class Engine:
 
     def __init__(
         self,
-        stepper: Stepper,
+        stepper: Stepper[Any],
         page_bytes: PageBytes,
         *,
         layout: Layout,
@@ -64,6 +65,7 @@ class Engine:
         self._on_step = on_step
         self._loop = loop
         self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._fenced: list[tuple[Command, object]] = []  # and the result of each
         self._stopping = False
         self._stopped = False
         self._counts = self._ledger.counts()
@@ -98,7 +100,7 @@ class Engine:
         return await self._ask(lambda: self._ledger.held(key))
 
     async def drop(self, key: Key) -> bool:
-        return await self._ask(lambda: self._ledger.drop(key))
+        return await self._ask(lambda: self._ledger.drop(key), fenced=True)
 
     def block(self, page: int) -> memoryview:
         return self._page_bytes.block(page)
@@ -122,10 +124,10 @@ class Engine:
     def _halt(self) -> None:
         self._stopping = True
 
-    async def _ask(self, action: Callable[[], T]) -> T:
+    async def _ask(self, action: Callable[[], T], *, fenced: bool = False) -> T:
         """Run `action` on the engine thread, between two steps."""
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._commands.put(Command(action, answer))
+        self._commands.put(Command(action, answer, fenced))
         if self._stopped:  # the thread may have looked into the queue for the last time
             self._refuse_rest()
         try:
@@ -147,14 +149,14 @@ class Engine:
         progressed = False
         try:
             while self._obey(wait=not progressed):
-                output = self._stepper.step(self._tell)
-                progressed = output is not None
-                self._counts = self._ledger.counts()
-                if output is not None:
-                    self._tell(output)
+                progressed = self._stepper.step(self._tell)
+                self._answer_fenced()
+            self._stepper.settle(self._tell)
+            self._answer_fenced()
         finally:
             self._stopped = True
             self._refuse_rest()
+            self._stepper.close()
             logger.info("engine stopped")
 
     def _obey(self, *, wait: bool) -> bool:
@@ -179,9 +181,21 @@ class Engine:
             self._answer(command, error=error)
         else:
             self._counts = self._ledger.counts()
+            if command.fenced and self._stepper.is_flying:
+                self._fenced.append((command, result))
+            else:
+                self._answer(command, result)
+
+    def _answer_fenced(self) -> None:
+        """What was launched when these commands were carried out is retired."""
+        self._counts = self._ledger.counts()
+        fenced, self._fenced = self._fenced, []
+        for command, result in fenced:
             self._answer(command, result)
 
     def _refuse_rest(self) -> None:
+        for command, _ in self._fenced:
+            self._answer(command, error=Lost("the engine has stopped"))
         while True:
             try:
                 self._answer(self._commands.get_nowait(), error=Lost("the engine has stopped"))
@@ -206,6 +220,7 @@ class Engine:
         self._call_soon(resolve)
 
     def _tell(self, output: StepOutput) -> None:
+        self._counts = self._ledger.counts()  # whoever hears of a step may look at them
         self._call_soon(lambda: self._on_step(output))
 
     def _call_soon(self, callback: Callable[[], None]) -> None:

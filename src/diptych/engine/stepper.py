@@ -1,58 +1,137 @@
-"""One step of the engine: choose, compute, record."""
+"""Steps of the engine: choose, launch, retire.
+
+    plan N+1, launch its forward │ retire N: tokens, stops, pages │ launch the samples of N+1
+
+With a device that works on its own, the forward of N+1 runs behind N while N is retired; its rows
+find the tokens that N samples on the device. Its samples are launched when all tokens through N are
+known, so masks, penalties and stops never guess. A row of a sequence that N has ended computes for
+nothing: it gets no sample, and the ledger forgets it. At most two steps are launched and unretired.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from diptych.core.errors import Broken
 from diptych.core.step import Chunk, StepOutput
+from diptych.engine.device import Device, Inline, Pending
 from diptych.engine.ledger import Ledger, Outcome
 from diptych.engine.scheduler import Plan
 
+_NOBODYS = 0  # in place of a token that nobody waits for
+
 logger = logging.getLogger(__name__)
 
+Step = TypeVar("Step")
+Tell = Callable[[StepOutput], None]
 
-class Runs(Protocol):
-    """What computes a plan."""
 
-    def run(self, plan: Plan) -> Sequence[Outcome]:
-        """The outcome of each piece that samples, in order."""
+class Runs(Protocol[Step]):
+    """What computes a plan. `begin` runs with the scheduler, the rest on the device."""
+
+    def begin(self, plan: Plan) -> Step:
+        """Read from requests what the forward needs: they change while it runs."""
+        ...
+
+    def forward(self, step: Step) -> None:
+        """Compute all rows, and carry out the copies that the plan orders."""
+        ...
+
+    def sample(self, step: Step, chosen: Sequence[int]) -> list[Outcome]:
+        """The token behind each of these pieces of the plan, or why there is none."""
         ...
 
 
-class Stepper:
-    """Steps over one ledger. Owns no thread: the engine's loop and the offline LLM drive it."""
+@dataclass(slots=True)
+class Flight(Generic[Step]):
+    """A step that is launched and not retired."""
 
-    def __init__(self, ledger: Ledger, runner: Runs) -> None:
+    plan: Plan
+    begun: Pending[Step]
+    computed: Pending[None]
+    chosen: list[int] = field(default_factory=list)  # the pieces that get a sample
+    sampled: Pending[list[Outcome]] | None = None
+
+
+class Stepper(Generic[Step]):
+    """Steps over one ledger. Its caller's thread is the scheduler's: the engine's, or offline."""
+
+    def __init__(self, ledger: Ledger, runner: Runs[Step], device: Device | None = None) -> None:
+        """Without a device every step is retired before the next one is planned."""
         self.ledger = ledger
         self._runner = runner
-        self._step = 0
+        self._here = Inline()
+        self._device = device or self._here
+        self._overlaps = device is not None
+        self._flight: Flight[Step] | None = None
 
-    def step(self, announce: Callable[[StepOutput], None]) -> StepOutput | None:
-        """Run one step; None if there is nothing to compute now.
+    @property
+    def is_flying(self) -> bool:
+        """Whether a step is launched and not retired: it still touches its sequences' pages."""
+        return self._flight is not None
 
-        `announce` is called before the computation if a prompt's last chunk is part of it.
+    def step(self, tell: Tell) -> bool:
+        """Launch a step, retire one, or both; False if there is neither.
+
+        `tell` hears of a prompt's last chunk before it is computed, and of every retired step.
         """
         plan = self.ledger.next_plan()
-        if not plan.pieces:
-            return None
+        launched = None if plan.idle else self._launch(plan, tell)
+        retired = self.settle(tell)
+        if launched is not None:
+            self._launch_samples(launched)
+            self._flight = launched
+            if not self._overlaps:
+                self.settle(tell)
+        return retired or launched is not None
+
+    def settle(self, tell: Tell) -> bool:
+        """Retire what is launched, so that no step touches a page; False if nothing is."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return False
+        plan = flight.plan
+        try:
+            flight.computed.result()
+            outcomes = self._outcomes(flight)
+        except Exception as error:  # a supervisor of steps: one that breaks ends its rows, no more
+            logger.exception("step failed step=%d rows=%d", plan.step, len(plan.pieces))
+            message = f"the step failed: {type(error).__name__}: {error}"
+            tell(StepOutput(plan.step, tuple(self.ledger.fail(plan, message))))
+            return True
+        rows, chunks = self.ledger.commit(plan, outcomes)
+        tell(StepOutput(plan.step, tuple(rows), tuple(chunks)))
+        return True
+
+    def close(self) -> None:
+        """Wait for the device and let it go."""
+        self._device.close()
+
+    def _launch(self, plan: Plan, tell: Tell) -> Flight[Step]:
         starting = tuple(
             Chunk(piece.request.key, piece.start, last_chunk_started=True)
             for piece in plan.pieces
             if piece.ends_prompt
         )
         if starting:
-            announce(StepOutput(self._step, chunks=starting))
-        output = self._computed(plan)
-        self._step += 1
-        return output
+            tell(StepOutput(plan.step, chunks=starting))
+        begun = self._here.launch(lambda: self._runner.begin(plan))
+        computed = self._device.launch(lambda: self._runner.forward(begun.result()))
+        return Flight(plan, begun, computed)
 
-    def _computed(self, plan: Plan) -> StepOutput:
-        try:
-            outcomes = self._runner.run(plan)
-        except Exception as error:  # a supervisor of steps: one that breaks ends its rows, no more
-            broken = Broken(f"the step failed: {type(error).__name__}: {error}")
-            logger.exception("step failed step=%d rows=%d", self._step, len(plan.pieces))
-            return StepOutput(self._step, tuple(self.ledger.fail(plan, broken.message)))
-        rows, chunks = self.ledger.commit(plan, outcomes)
-        return StepOutput(self._step, tuple(rows), tuple(chunks))
+    def _launch_samples(self, flight: Flight[Step]) -> None:
+        """For the rows whose sequences are still there."""
+        flight.chosen = [
+            i for i, p in enumerate(flight.plan.pieces) if p.samples and not p.request.ended
+        ]
+        if flight.chosen:
+            flight.sampled = self._device.launch(
+                lambda: self._runner.sample(flight.begun.result(), flight.chosen)
+            )
+
+    def _outcomes(self, flight: Flight[Step]) -> list[Outcome]:
+        """One for each piece that samples, as the ledger wants it."""
+        outcomes = flight.sampled.result() if flight.sampled else []
+        sampled = dict(zip(flight.chosen, outcomes, strict=True))
+        pieces = enumerate(flight.plan.pieces)
+        return [sampled.get(i, _NOBODYS) for i, piece in pieces if piece.samples]

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +74,8 @@ class FakeRunner:
     token: int = 7
     outcome: Callable[[str], Outcome] | None = None  # by request id
     breaks: bool = False
+    breaks_at: int | None = None  # a step
+    sampled: list[str] = field(default_factory=list)  # request ids
     paced: bool = False  # every step needs one of `permits`
     permits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     plans: list[Plan] = field(default_factory=list)
@@ -83,14 +85,20 @@ class FakeRunner:
     def __post_init__(self) -> None:
         self.may_go_on.set()
 
-    def run(self, plan: Plan) -> list[Outcome]:
+    def begin(self, plan: Plan) -> Plan:
+        return plan
+
+    def forward(self, plan: Plan) -> None:
         self.plans.append(plan)
         self.entered.set()
         assert self.may_go_on.wait(WAIT_S)
         assert not self.paced or self.permits.acquire(timeout=WAIT_S)
-        if self.breaks:
+        if self.breaks or plan.step == self.breaks_at:
             raise RuntimeError("the fake runner broke")
-        names = [piece.request.key.request_id for piece in plan.pieces if piece.samples]
+
+    def sample(self, plan: Plan, chosen: Sequence[int]) -> list[Outcome]:
+        names = [plan.pieces[i].request.key.request_id for i in chosen]
+        self.sampled += names
         return [self.outcome(name) if self.outcome else self.token for name in names]
 
     async def between_steps(self, command: Coroutine[None, None, T]) -> T:
