@@ -1,8 +1,10 @@
-"""The one table of where each byte of a block and of a slot lies.
+"""The one table of where each byte of a block, of a slot and of an anchor lies.
 
 A *block* holds the compressed KV of `grain` tokens of all KV source layers; a *slot* holds what a
-sequence needs whatever its length: window rings and compressor carries. Kernels, pools, hand-off
-and tiers all read this table; two engines may exchange bytes only if their layout hashes agree.
+sequence needs whatever its length: window rings and compressor carries. An *anchor* is a copy of
+the windows that replay cannot rebuild, as they stood at one position: oldest record first, not a
+ring. Kernels, pools, hand-off and tiers all read this table; two engines may exchange bytes only
+if their layout hashes agree.
 """
 
 import hashlib
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 
 ALIGNMENT = 32  # of a section
-STRIDE_ALIGNMENT = 128  # of a whole block or slot
+STRIDE_ALIGNMENT = 128  # of a whole block, slot or anchor
 
 
 class Pool(StrEnum):
@@ -19,6 +21,7 @@ class Pool(StrEnum):
 
     BLOCK = auto()
     SLOT = auto()
+    ANCHOR = auto()
 
 
 class Kind(StrEnum):
@@ -29,11 +32,12 @@ class Kind(StrEnum):
     INDEX_SCALE = auto()  # index key scales, apart from the data
     WINDOW = auto()  # ring of sliding-window records
     CARRY = auto()  # ring of compressor inputs: value, score
+    ANCHOR = auto()  # sliding-window records in order of position
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutEntry:
-    """One section: `entries` records of `bytes_per_entry`, from `offset` in its block or slot."""
+    """One section: `entries` records of `bytes_per_entry`, from `offset` in its page."""
 
     name: str
     pool: Pool
@@ -73,6 +77,7 @@ class Layout:
     entries: tuple[LayoutEntry, ...]
     block_bytes: int
     slot_bytes: int
+    anchor_bytes: int
 
     def find(self, layer: int, kind: Kind) -> LayoutEntry:
         """The section of a layer; KeyError if the layer has none of this kind."""
@@ -101,11 +106,21 @@ class Layout:
         return state.digest()
 
 
-def make_layout(sections: Sequence[Section], *, grain: int, ring: int, numerics: str) -> Layout:
-    """Place the sections one after the other, blocks and slots apart."""
-    ends = {Pool.BLOCK: 0, Pool.SLOT: 0}
+def make_layout(
+    sections: Sequence[Section], *, grain: int, ring: int, numerics: str, window: int = 0
+) -> Layout:
+    """Place the sections one after the other, each pool apart.
+
+    An anchor has `window` records of every window ring that the cache tier keeps.
+    """
+    anchors = [
+        Section(Pool.ANCHOR, s.layer, Kind.ANCHOR, s.bytes_per_entry, window)
+        for s in sections
+        if window and s.kind is Kind.WINDOW and not s.dropped
+    ]
+    ends = dict.fromkeys(Pool, 0)
     entries = []
-    for s in sections:
+    for s in (*sections, *anchors):
         offset = _round_up(ends[s.pool], ALIGNMENT)
         entry = LayoutEntry(
             name=f"{s.kind}.{s.layer}",
@@ -120,13 +135,15 @@ def make_layout(sections: Sequence[Section], *, grain: int, ring: int, numerics:
         )
         ends[s.pool] = offset + entry.size_bytes
         entries.append(entry)
+    page_bytes = {pool: _round_up(end, STRIDE_ALIGNMENT) for pool, end in ends.items()}
     return Layout(
         grain=grain,
         ring=ring,
         numerics=numerics,
         entries=tuple(entries),
-        block_bytes=_round_up(ends[Pool.BLOCK], STRIDE_ALIGNMENT),
-        slot_bytes=_round_up(ends[Pool.SLOT], STRIDE_ALIGNMENT),
+        block_bytes=page_bytes[Pool.BLOCK],
+        slot_bytes=page_bytes[Pool.SLOT],
+        anchor_bytes=page_bytes[Pool.ANCHOR],
     )
 
 

@@ -23,7 +23,9 @@ def arrange(spec: ModelSpec, numerics: Numerics, block_tokens: int) -> Layout:
         *_carries(spec, records),
         *_compressed(spec, records, block_tokens),
     ]
-    return make_layout(sections, grain=block_tokens, ring=ring, numerics=numerics.name)
+    return make_layout(
+        sections, grain=block_tokens, ring=ring, numerics=numerics.name, window=spec.window
+    )
 
 
 def _windows(spec: ModelSpec, records: Records, ring: int) -> list[Section]:

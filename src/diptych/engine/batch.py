@@ -4,7 +4,7 @@ Index arrays are built with numpy: at decode sizes a torch operation costs more 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from diptych.engine.block_pool import PADDING_PAGE
 from diptych.engine.requests import blocks_for
 from diptych.engine.scheduler import Piece
 from diptych.engine.slots import PADDING_SLOT
-from diptych.model.layers import ROW_GROUP
+from diptych.model.layers import PADDING, ROW_GROUP
 from diptych.model.memory import Rows
 from diptych.model.ngrams import DEAD, Hashing
 
@@ -29,14 +29,19 @@ class Batch:
     Padding rows belong to one more sequence, which has no history, no blocks and slot 0.
     """
 
-    def __init__(self, pieces: Sequence[Piece], grain: int) -> None:
+    def __init__(self, pieces: Sequence[Piece], grain: int, *, compact: bool = False) -> None:
+        """With `compact`, rows below their sequence's floor stop at the border."""
         counts = np.array([piece.count for piece in pieces])
         self.num_rows = int(counts.sum())
         self.padded = -(-self.num_rows // ROW_GROUP) * ROW_GROUP
         padding = self.padded - self.num_rows
         self.pieces = pieces
+        self._grain = grain
+        self._compact = compact
         self.starts = np.array([*(piece.start for piece in pieces), 0])  # [S + 1]
         self.ends = np.array([*(piece.end for piece in pieces), 0])
+        self.floors = np.array([*(piece.floor for piece in pieces), 0])
+        self.encoder_floors = np.array([*(piece.encoder_floor for piece in pieces), 0])
         self.slots = np.array([*(piece.slot for piece in pieces), PADDING_SLOT])
         self.table = _block_table(pieces, grain)  # [S + 1, blocks]
         self.owners = np.repeat(np.arange(len(pieces) + 1), [*counts, padding])  # [T]
@@ -46,17 +51,37 @@ class Batch:
 
     @cached_property
     def last_rows(self) -> Ints:
-        """The last row of each piece."""
+        """The last row of each piece; meaningless for a piece without rows."""
         return np.cumsum([piece.count for piece in self.pieces]) - 1
 
-    def newest(self, count: int) -> Ints:
-        """Rows whose position is among the last `count` of their sequence in this batch."""
+    @cached_property
+    def behind(self) -> "Batch":
+        """The rows that go on behind the border, which hidden states are of: all, or the kept ones.
+
+        It has the same pieces, cut at their floors; a piece that samples keeps its last row.
+        """
+        if not self._compact or (self.floors <= self.starts).all():
+            return self
+        return Batch([_above_floor(piece) for piece in self.pieces], self._grain)
+
+    @cached_property
+    def kept(self) -> Ints:
+        """Rows of this batch that are the rows of `behind`; PADDING for its padding."""
+        real = np.flatnonzero(self.positions >= self.floors[self.owners])[: self.behind.num_rows]
+        return np.pad(real, (0, self.behind.padded - len(real)), constant_values=PADDING)
+
+    def newest(self, count: int, floors: Ints) -> Ints:
+        """Rows whose position is among the last `count` of their sequence, and above its floor."""
         owners = self.owners[: self.num_rows]
-        return np.flatnonzero(self.positions[: self.num_rows] >= self.ends[owners] - count)
+        lowest = np.maximum(self.ends - count, floors)
+        return np.flatnonzero(self.positions[: self.num_rows] >= lowest[owners])
 
     def complete(self, ratio: int) -> Ints:
-        """Rows that complete a group of `ratio` tokens."""
-        return np.flatnonzero((self.positions[: self.num_rows] + 1) % ratio == 0)
+        """Rows that complete a group of `ratio` tokens which is not written yet."""
+        positions = self.positions[: self.num_rows]
+        written = np.array([piece.start + piece.replayed for piece in self.pieces])
+        fresh = positions >= written[self.owners[: self.num_rows]]
+        return np.flatnonzero(((positions + 1) % ratio == 0) & fresh)
 
     def rows(self, hashing: Hashing | None) -> Rows:
         """What the model sees."""
@@ -66,6 +91,7 @@ class Batch:
             first = piece.start - look_back + 1
             known += [DEAD] * -first
             known += piece.request.tokens[max(first, 0) : piece.end]
+            known += [DEAD] * piece.unknown  # the runner fills it in on the device
         rows = np.arange(self.num_rows)[:, None]
         newest = rows + (self.owners[: self.num_rows, None] + 1) * (look_back - 1)
         ids = np.full((self.padded, look_back), DEAD)
@@ -75,7 +101,12 @@ class Batch:
         if hashing:
             compressed = hashing.token_map[grams.clamp_min(0)]
             grams = torch.where(grams == DEAD, hashing.pad, compressed)
-        return Rows(torch.from_numpy(ids[:, 0].copy()), torch.from_numpy(self.positions), grams)
+        return Rows(
+            torch.from_numpy(ids[:, 0].copy()),
+            torch.from_numpy(self.positions),
+            grams,
+            kept=None if self.behind is self else torch.from_numpy(self.kept),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +114,7 @@ class Ring:
     """How the rows of a batch read the `reach` positions behind them, and write themselves.
 
     What can be read lies, one after the other: the batch's own rows, one row of zeros, and the
-    `reach` newest records of every sequence that has some.
+    `reach` newest records of every sequence that has some. Absent positions read the zeros.
     """
 
     source: Tensor  # [T, reach + 1] or [T, reach]: where each position behind lies; the row last
@@ -95,23 +126,32 @@ class Ring:
     write_records: Tensor  # [N]
 
 
-def ring(batch: Batch, size: int, reach: int, *, with_self: bool) -> Ring:
-    """Index arrays for rings of `size` records."""
+def ring(batch: Batch, size: int, reach: int, floors: Ints, *, ratio: int = 0) -> Ring:
+    """Index arrays for rings of `size` records that hold nothing below `floors` [S + 1].
+
+    With a ratio a ring holds a compressor's inputs: a row reads those before it in its own group,
+    not itself. Otherwise it holds window keys: a row reads itself, too.
+    """
     rows = np.arange(batch.padded)
-    offsets = np.arange(-reach, 1 if with_self else 0)
+    offsets = np.arange(-reach, 0 if ratio else 1)
     positions = batch.positions[:, None] + offsets
     starts = batch.starts[batch.owners][:, None]
-    older = np.flatnonzero(batch.starts > 0)  # sequences with records
+    lowest, has_older = floors[batch.owners], batch.starts > floors
+    if ratio:
+        lowest = np.maximum(lowest, batch.positions - batch.positions % ratio)
+        has_older &= batch.starts % ratio > 0
+    present = positions >= lowest[:, None]
+    older = np.flatnonzero(has_older)
     rank = np.zeros(len(batch.starts), np.int64)
     rank[older] = np.arange(len(older))
     behind = batch.padded + 1 + rank[batch.owners][:, None] * reach + positions - starts + reach
     source = np.where(positions >= starts, rows[:, None] + offsets, behind)
-    source[positions < 0] = batch.padded
+    source[~present] = batch.padded
     read = (batch.starts[older][:, None] + np.arange(-reach, 0)) % size
-    written = batch.newest(size)
+    written = batch.newest(size, floors)
     return Ring(
         source=torch.from_numpy(source),
-        present=torch.from_numpy(positions >= 0),
+        present=torch.from_numpy(present),
         read_slots=torch.from_numpy(batch.slots[older][:, None]),
         read_records=torch.from_numpy(read),
         write_rows=torch.from_numpy(written),
@@ -137,6 +177,12 @@ def groups(batch: Batch, ratio: int, per_page: int) -> Groups:
     return Groups(
         torch.from_numpy(rows), torch.from_numpy(pages), torch.from_numpy(entries % per_page)
     )
+
+
+def _above_floor(piece: Piece) -> Piece:
+    """The part of a piece that is not below its floor; it may have no rows."""
+    start = min(max(piece.start, piece.floor), piece.end)
+    return replace(piece, start=start, count=piece.end - start)
 
 
 def _block_table(pieces: Sequence[Piece], grain: int) -> Ints:

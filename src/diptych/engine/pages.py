@@ -24,26 +24,27 @@ class PagedMemory:
         self._arenas = arenas
         self._records = records
         self._batch = batch
-        layout = arenas.layout
-        self._window = ring(batch, layout.ring, window - 1, with_self=True)
+        self._reach = window - 1
         self._owners = torch.from_numpy(batch.owners)
         self._table = torch.from_numpy(batch.table)
         self._row_table = self._table[self._owners]  # [T, blocks]
-        self._carry: dict[int, Ring] = {}  # by size
+        self._windows: dict[bool, Ring] = {}  # by whether the layer is behind the border
+        self._carries: dict[tuple[int, int], Ring] = {}  # by size and ratio
         self._groups: dict[int, Groups] = {}  # by ratio
 
     def window(self, layer: int, key: Tensor) -> tuple[Tensor, Tensor]:
         section = self._arenas.section(layer, Kind.WINDOW)
-        keys = _through_ring(section, self._window, self._records.window, key)
-        return keys, self._window.present
+        at = self._window_of(layer)
+        return _through_ring(section, at, self._records.window, key), at.present
 
     def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
         section = self._arenas.section(layer, Kind.CARRY)
-        size = section.shape[1]
-        if size not in self._carry:
-            self._carry[size] = ring(self._batch, size, 1, with_self=False)
+        size, ratio = section.shape[1], self._ratio(layer)
+        if (size, ratio) not in self._carries:
+            floors = self._batch.encoder_floors
+            self._carries[size, ratio] = ring(self._batch, size, 1, floors, ratio=ratio)
         inputs = torch.cat((value, score), 1)
-        found = _through_ring(section, self._carry[size], self._records.carry, inputs)
+        found = _through_ring(section, self._carries[size, ratio], self._records.carry, inputs)
         earlier_value, earlier_score = found.squeeze(1).chunk(2, 1)
         return earlier_value, earlier_score
 
@@ -76,6 +77,22 @@ class PagedMemory:
         pages = self._row_table.gather(1, torch.div(known, per_page, rounding_mode="floor"))
         pages = pages.masked_fill(selected < 0, PADDING_PAGE)  # which is zero
         return self._records.entry.decode(section[pages, known % per_page])
+
+    def narrow(self, kept: Tensor) -> "PagedMemory":
+        behind = self._batch.behind
+        assert len(kept) == behind.padded, "a forward keeps the rows that its batch keeps"
+        return PagedMemory(self._arenas, self._records, self._reach + 1, behind)
+
+    def _window_of(self, layer: int) -> Ring:
+        """Of the encoder's layers or of the decoder's: their floors differ, their rings do not."""
+        batch, layout = self._batch, self._arenas.layout
+        is_behind = layout.find(layer, Kind.WINDOW).dropped
+        if is_behind not in self._windows:
+            floors = batch.floors if is_behind else batch.encoder_floors
+            other = batch.encoder_floors if is_behind else batch.floors
+            same = self._windows.get(not is_behind) if (floors == other).all() else None
+            self._windows[is_behind] = same or ring(batch, layout.ring, self._reach, floors)
+        return self._windows[is_behind]
 
     def _ratio(self, layer: int) -> int:
         return self._arenas.layout.find(layer, Kind.ENTRY).ratio

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from diptych.model import indexer
-from diptych.model.compressor import CompressorWeights, compress
+from diptych.model.compressor import CompressorWeights
 from diptych.model.indexer import IndexerWeights
-from diptych.model.layers import EXP_LIMIT, linear, rms_norm
+from diptych.model.layers import EXP_LIMIT, linear, rms_norm, take
 from diptych.model.memory import Memory
 from diptych.model.numerics import Numerics
 from diptych.model.rope import Turn
@@ -61,6 +61,13 @@ class Place:
     visible: Tensor  # [T] entries that are complete at the row
     most_visible: int  # the largest of them
 
+    def narrow(self, kept: Tensor) -> "Place":
+        """That of the kept rows."""
+        visible = take(self.visible, kept)
+        return Place(
+            self.turn.narrow(kept), self.entry_turn.narrow(kept), visible, int(visible.max())
+        )
+
 
 def attend(
     weights: AttentionWeights,
@@ -73,7 +80,10 @@ def attend(
     selection: Selection | None,
     trace: Trace | None = None,
 ) -> tuple[Tensor, Selection | None]:
-    """x [T, D] -> the sublayer's output [T, D], and the selection for the layers behind."""
+    """x [T, D] -> the sublayer's output [T, D], and the selection for the layers behind.
+
+    The entries that end at these rows are stored already (`compress`).
+    """
     seen = numerics.fp8(x)
     latent = numerics.bf16(linear(seen, weights.wq_a))
     latent = numerics.fp8(numerics.bf16(rms_norm(latent, weights.q_norm, spec.norm_eps)))
@@ -84,8 +94,6 @@ def attend(
     key = numerics.bf16(rms_norm(key, weights.kv_norm, spec.norm_eps))
     keys, present = memory.window(layer.index, numerics.bf16(place.turn.rotate(key)))
 
-    if weights.compressor:
-        compress(weights.compressor, spec, numerics, layer, x, place.entry_turn, memory)
     if weights.indexer:
         chosen, candidates = choose(
             weights.indexer, spec, numerics, layer, x, latent, place, memory, selection, trace

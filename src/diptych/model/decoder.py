@@ -7,6 +7,10 @@
     hidden = norm(collapse(streams, pre));  logits = head hidden
 
 `pre` always comes from the sublayer before: a sublayer's own serves the next one.
+
+The *border* is the first layer of the decoder half, which owns the last compressed cache. What it
+compresses is made from the streams that enter it, so behind it a row leaves nothing but its window
+keys: rows that no later window holds may stop there (bounded replay, `Rows.kept`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +20,8 @@ from torch import Tensor
 
 from diptych.model import engram, mhc, moe
 from diptych.model.attention import Place, Selection, Trace, attend
-from diptych.model.layers import ROW_GROUP, linear, rms_norm
+from diptych.model.compressor import compress
+from diptych.model.layers import ROW_GROUP, linear, rms_norm, take
 from diptych.model.memory import Memory, Rows
 from diptych.model.numerics import Numerics
 from diptych.model.rope import frequencies, turn
@@ -44,8 +49,9 @@ def hidden(
 ) -> Tensor:
     """The final normed state of each row [T, D]; `memory` has taken in all that rows leave behind.
 
-    `trace` sees intermediate values by name and layer: streams, engram_rows, engram_gate,
-    index_scores, candidates, selected, experts, expert_weights.
+    With `rows.kept` that of the kept rows [K, D]; without a kept row nothing runs behind the
+    border. `trace` sees intermediate values by name and layer: streams, engram_rows, engram_gate,
+    index_scores, candidates, selected, experts, expert_weights; of kept rows behind the border.
     """
     assert rows.token_ids.shape[0] % ROW_GROUP == 0, "pad a forward's rows to whole groups"
     embedded = weights.embed.index_select(0, rows.token_ids)
@@ -61,12 +67,26 @@ def hidden(
         if layer.engram is not None:
             streams = remember(weights, layer_weights, numerics, layer, rows, state.streams, trace)
             state = State(streams, state.pre, state.selection)
+        x = normed(spec, numerics, state.streams, state.pre, layer_weights.attn_norm)
         at = places[layer.ratio]
-        state = run_layer(layer_weights, spec, numerics, layer, at, memory, state, trace)
+        if layer_weights.attn.compressor:
+            compressor = layer_weights.attn.compressor
+            compress(compressor, spec, numerics, layer, x, at.entry_turn, memory)
+        if layer.index == spec.decoder_start and rows.kept is not None:
+            x, state = take(x, rows.kept), narrowed(state, rows.kept)
+            if not len(x):
+                return x
+            places = {ratio: each.narrow(rows.kept) for ratio, each in places.items()}
+            at, memory = places[layer.ratio], memory.narrow(rows.kept)
+        state = run_layer(layer_weights, spec, numerics, layer, x, at, memory, state, trace)
         if trace is not None:
             trace("streams", layer.index, state.streams)
-    x = numerics.bf16(mhc.collapse(state.streams, state.pre))
-    return numerics.bf16(rms_norm(x, weights.norm, spec.norm_eps))
+    return normed(spec, numerics, state.streams, state.pre, weights.norm)
+
+
+def narrowed(state: State, kept: Tensor) -> State:
+    """The state of the kept rows, to which the border selects anew."""
+    return State(take(state.streams, kept), take(state.pre, kept), selection=None)
 
 
 def logits(weights: Weights, numerics: Numerics, hidden: Tensor) -> Tensor:
@@ -79,15 +99,14 @@ def run_layer(
     spec: ModelSpec,
     numerics: Numerics,
     layer: LayerSpec,
+    x: Tensor,
     place: Place,
     memory: Memory,
     state: State,
     trace: Trace | None,
 ) -> State:
-    """Attention, then experts, each between a collapse and an expansion of the streams."""
+    """Attention on `x`, then experts, each between a collapse and an expansion of the streams."""
     mix = mhc.mix(weights.hc_attn, spec, state.streams)
-    x = numerics.bf16(mhc.collapse(state.streams, state.pre))
-    x = numerics.bf16(rms_norm(x, weights.attn_norm, spec.norm_eps))
     output, selection = attend(
         weights.attn, spec, numerics, layer, x, place, memory, state.selection, trace
     )
@@ -95,14 +114,21 @@ def run_layer(
     pre = mix.pre
 
     mix = mhc.mix(weights.hc_ffn, spec, streams)
-    x = numerics.bf16(mhc.collapse(streams, pre))
-    x = numerics.bf16(rms_norm(x, weights.ffn_norm, spec.norm_eps))
+    x = normed(spec, numerics, streams, pre, weights.ffn_norm)
     chosen, picked = moe.route(weights.moe, spec, x)
     if trace is not None:
         trace("experts", layer.index, chosen)
         trace("expert_weights", layer.index, picked)
     output = moe.mixture(weights.moe, spec, numerics, x, chosen, picked)
     return State(numerics.bf16(mhc.expand(output, streams, mix)), mix.pre, selection)
+
+
+def normed(
+    spec: ModelSpec, numerics: Numerics, streams: Tensor, pre: Tensor, weight: Tensor
+) -> Tensor:
+    """What a sublayer takes in [T, D]: the streams as one, normed."""
+    x = numerics.bf16(mhc.collapse(streams, pre))
+    return numerics.bf16(rms_norm(x, weight, spec.norm_eps))
 
 
 def remember(

@@ -4,13 +4,15 @@ Everything a forward stores is appended, functionally, to one history a layer; a
 (sequence, position) to history rows is all the bookkeeping there is. Gradients flow through it.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from diptych.model.layers import ROW_GROUP
-from diptych.model.memory import Rows
+from diptych.model.layers import PADDING, ROW_GROUP, take
+from diptych.model.memory import NEVER, Rows, kept_rows
 from diptych.model.ngrams import Hashing
 from diptych.model.numerics import Numerics
 from diptych.model.records import Records
@@ -24,13 +26,24 @@ class DenseMemory:
     """Implements `Memory`. Call `begin` before each forward."""
 
     def __init__(
-        self, spec: ModelSpec, numerics: Numerics, num_sequences: int, grain: int = DEFAULT_GRAIN
+        self,
+        spec: ModelSpec,
+        numerics: Numerics,
+        num_sequences: int,
+        grain: int = DEFAULT_GRAIN,
+        floors: Sequence[int] | None = None,
+        encoder_floors: Sequence[int] | None = None,
     ) -> None:
+        """`floors` of each sequence's windows: of the decoder's layers, and of the encoder's."""
+        none = [0] * num_sequences
         self._spec = spec
         self._records = Records.of(spec, numerics)
         self._grain = grain
+        self._floors = torch.tensor(floors or none)
+        self._encoder_floors = torch.tensor(encoder_floors or none)
         self._where = torch.full((num_sequences, 0), _ABSENT)  # history row of each position
         self._num_rows = 0  # of the history, with this forward
+        self._rows = torch.empty(0, dtype=torch.int64)  # of the history that the forward adds
         self._sequences = torch.empty(0, dtype=torch.int64)
         self._positions = torch.empty(0, dtype=torch.int64)
         self._windows: dict[int, Tensor] = {}
@@ -47,16 +60,21 @@ class DenseMemory:
         where[sequences[real], positions[real]] = rows[real]
         self._where = where
         self._num_rows += len(positions)
+        self._rows = rows
         self._sequences, self._positions = sequences, positions
 
     def window(self, layer: int, key: Tensor) -> tuple[Tensor, Tensor]:
         history = self._store(self._windows, layer, self._records.window.round(key))
-        offsets = torch.arange(1 - self._spec.window, 1)
-        found = self._find(self._positions.unsqueeze(1) + offsets)
+        is_decoder = layer >= self._spec.decoder_start
+        floors = (self._floors if is_decoder else self._encoder_floors)[self._sequences]
+        positions = self._positions.unsqueeze(1) + torch.arange(1 - self._spec.window, 1)
+        found = self._find(torch.where(positions < floors.unsqueeze(1), _ABSENT, positions))
         return _gather(history, found), found != _ABSENT
 
     def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
-        found = self._find(self._positions.unsqueeze(1) - 1).squeeze(1)
+        begins = self._positions % self._spec.layers[layer].ratio == 0
+        before = torch.where(begins, _ABSENT, self._positions - 1)
+        found = self._find(before.unsqueeze(1)).squeeze(1)
         values, scores = self._carries.get(layer, (value[:0], score[:0]))
         values, scores = torch.cat((values, value)), torch.cat((scores, score))
         self._carries[layer] = values, scores
@@ -77,10 +95,21 @@ class DenseMemory:
         ratio = self._spec.layers[layer].ratio
         return _gather(self._entries[layer], self._find_entries(selected, ratio))
 
-    def _store(self, kept: dict[int, Tensor], layer: int, new: Tensor) -> Tensor:
-        history = torch.cat((kept[layer], new)) if layer in kept else new
-        kept[layer] = history
-        return history
+    def narrow(self, kept: Tensor) -> "DenseMemory":
+        narrowed = copy.copy(self)  # with the same histories
+        narrowed._rows = take(self._rows, kept).masked_fill(kept == PADDING, PADDING)
+        narrowed._sequences = take(self._sequences, kept).masked_fill(kept == PADDING, PADDING)
+        narrowed._positions = take(self._positions, kept)
+        return narrowed
+
+    def _store(self, histories: dict[int, Tensor], layer: int, new: Tensor) -> Tensor:
+        """Put a forward's values behind the layer's history, zeros where a row was not kept."""
+        history = histories.get(layer, new[:0])
+        known = self._rows != PADDING
+        added = new.new_zeros(self._num_rows - len(history), new.shape[1])
+        added = added.index_copy(0, self._rows[known] - len(history), new[known])
+        histories[layer] = torch.cat((history, added))
+        return histories[layer]
 
     def _find(self, positions: Tensor) -> Tensor:
         """History rows of positions [T, k] of each row's own sequence; absent ones are -1."""
@@ -102,11 +131,15 @@ def _gather(history: Tensor, rows: Tensor) -> Tensor:
 
 
 def rows_of(
-    hashing: Hashing | None, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+    hashing: Hashing | None,
+    sequences: Sequence[Sequence[int]],
+    starts: Sequence[int],
+    floors: Sequence[int] | None = None,
 ) -> tuple[Rows, Tensor]:
     """The rows of several sequences from `starts` to their ends, one after the other, padded.
 
     Returns them with the sequence of each row, -1 for padding: what `DenseMemory.begin` wants.
+    With `floors`, only rows at or above their sequence's go on behind the border.
     """
     ids, positions, grams, owners = [], [], [], []
     for owner, (tokens, start) in enumerate(zip(sequences, starts, strict=True)):
@@ -127,4 +160,8 @@ def rows_of(
     if not grams:
         grams = [torch.zeros(sum(map(len, ids)), 1, dtype=torch.int64)]
     rows = Rows(joined(ids, 0), joined(positions, 0), joined(grams, 0))
-    return rows, joined(owners, _ABSENT)
+    sequences_of = joined(owners, PADDING)
+    if floors is not None:
+        floor = torch.tensor(floors)[sequences_of].masked_fill(sequences_of == PADDING, NEVER)
+        rows = replace(rows, kept=kept_rows(rows.positions, floor))
+    return rows, sequences_of

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROW_GROUP = 32  # a forward's rows are padded to a multiple of this
+PADDING = -1  # in place of the number of a row
 _OUTPUT_GROUP = 8
 EXP_LIMIT = 80.0  # exp stays finite below, also squared with its neighbours in a gradient
 
@@ -22,6 +23,11 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         padded = F.pad(weight, (0, 0, 0, -outputs % _OUTPUT_GROUP))
         return F.linear(x.contiguous(), padded)[:, :outputs]
     return F.linear(x.contiguous(), weight)
+
+
+def take(values: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of values [T, ...]: [K, ...]. PADDING gives row 0, whose copy is never read."""
+    return values.index_select(0, rows.clamp_min(0))
 
 
 def mean_square(x: Tensor) -> Tensor:

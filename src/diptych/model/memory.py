@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from diptych.model.layers import PADDING, ROW_GROUP
+
+NEVER = torch.iinfo(torch.int64).max  # the floor of a row that does not go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,13 @@ class Rows:
     token_ids: Tensor  # [T] int64
     positions: Tensor  # [T] int64, absolute
     grams: Tensor  # [T, n] int64: compressed ids of the token and of its n-1 predecessors
+    kept: Tensor | None = None  # [K] int64: rows that go on behind the border; None: all
+
+
+def kept_rows(positions: Tensor, floors: Tensor) -> Tensor:
+    """Rows at or above their floor [T], ascending, then PADDING up to a multiple of 32: [K]."""
+    kept = torch.nonzero(positions >= floors).flatten()
+    return torch.nn.functional.pad(kept, (0, -len(kept) % ROW_GROUP), value=PADDING)
 
 
 class Memory(Protocol):
@@ -30,18 +42,24 @@ class Memory(Protocol):
     value in the record format of the numerics: what comes back is the value as stored. Rows of one
     sequence appear in order of position. Within one forward a row sees rows of its own sequence
     that stand before it, itself, and what earlier forwards stored.
+
+    A sequence may have floors: below them nothing is in its windows, whatever was stored there.
+    One is for the encoder's layers, one for the layers from the border on (bounded replay).
     """
 
     def window(self, layer: int, key: Tensor) -> tuple[Tensor, Tensor]:
         """Store `key` [T, d]; return the window of each row: keys [T, W, d], present [T, W] bool.
 
         Slot w holds position p - W + 1 + w (oldest first, the row itself last); absent ones
-        (before the start or before the sequence's floor) are zero.
+        (before the start or below the sequence's floor for this layer) are zero.
         """
         ...
 
     def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a compressor's inputs [T, d]; return those of each row's predecessor (p - 1)."""
+        """Store a compressor's inputs [T, d]; return those of each row's predecessor (p - 1).
+
+        Rows that begin a group have none (zeros): groups do not overlap.
+        """
         ...
 
     def append(self, layer: int, entry: Tensor, index_key: Tensor) -> None:
@@ -58,4 +76,11 @@ class Memory(Protocol):
 
     def entries(self, layer: int, selected: Tensor) -> Tensor:
         """Gather entries: `selected` [T, k] int64, -1 = absent -> [T, k, d], absent ones zero."""
+        ...
+
+    def narrow(self, kept: Tensor) -> "Memory":
+        """The same memory for a forward's `kept` rows [K] only, the others leaving nothing behind.
+
+        For layers from the border on; entries that were appended for all rows stay.
+        """
         ...

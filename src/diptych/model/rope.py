@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from diptych.model.layers import take
 from diptych.model.spec import RopeSpec
 
 
@@ -23,6 +24,10 @@ class Turn:
     def unrotate(self, x: Tensor) -> Tensor:
         """The inverse of `rotate`."""
         return _rotate(x, self.cos, -self.sin)
+
+    def narrow(self, kept: Tensor) -> "Turn":
+        """That of the kept rows."""
+        return Turn(take(self.cos, kept), take(self.sin, kept))
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

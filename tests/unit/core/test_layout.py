@@ -18,7 +18,7 @@ SECTIONS = (
 
 
 def make(sections: tuple[Section, ...] = SECTIONS) -> Layout:
-    return make_layout(sections, grain=128, ring=136, numerics="served")
+    return make_layout(sections, grain=128, ring=136, numerics="served", window=128)
 
 
 @pytest.mark.parametrize("pool", list(Pool))
@@ -29,7 +29,11 @@ def test_sections_of_a_pool_follow_each_other_without_overlap(pool: Pool) -> Non
         assert before.offset + before.size_bytes <= after.offset
         assert after.offset % 32 == 0
     end = entries[-1].offset + entries[-1].size_bytes
-    total = layout.block_bytes if pool is Pool.BLOCK else layout.slot_bytes
+    total = {
+        Pool.BLOCK: layout.block_bytes,
+        Pool.SLOT: layout.slot_bytes,
+        Pool.ANCHOR: layout.anchor_bytes,
+    }[pool]
     assert end <= total < end + 128
 
 
@@ -57,13 +61,27 @@ def test_the_digest_notices_a_change_of_any_section(index: int) -> None:
     assert make(tuple(flipped)).digest != make().digest
 
 
-def test_the_digest_notices_grain_ring_and_numerics() -> None:
+def test_the_digest_notices_grain_ring_numerics_and_window() -> None:
     digests = {
-        make_layout(SECTIONS, grain=g, ring=r, numerics=n).digest
-        for g, r, n in ((128, 136, "served"), (64, 136, "served"), (128, 144, "served"))
+        make_layout(SECTIONS, grain=g, ring=r, numerics=n, window=w).digest
+        for g, r, n, w in (
+            (128, 136, "served", 128),
+            (64, 136, "served", 128),
+            (128, 144, "served", 128),
+            (128, 136, "cache", 128),
+            (128, 136, "served", 127),
+        )
     }
-    digests.add(make_layout(SECTIONS, grain=128, ring=136, numerics="cache").digest)
-    assert len(digests) == 4
+    assert len(digests) == 5
+
+
+def test_an_anchor_has_the_window_of_each_layer_that_the_tier_keeps() -> None:
+    anchors = [e for e in make().entries if e.pool is Pool.ANCHOR]
+    assert [(e.layer, e.kind, e.entries, e.bytes_per_entry) for e in anchors] == [
+        (0, Kind.ANCHOR, 128, 528)
+    ]
+    assert make().anchor_bytes == 128 * 528
+    assert make_layout(SECTIONS, grain=128, ring=136, numerics="served").anchor_bytes == 0
 
 
 def test_a_ring_holds_window_and_drafts_rounded_up_to_eight() -> None:

@@ -1,3 +1,4 @@
+import numpy as np
 import torch
 
 from diptych.engine.batch import Batch, groups, ring
@@ -6,6 +7,8 @@ from diptych.engine.scheduler import Piece
 from diptych.model.ngrams import Hashing
 
 from .conftest import make_generation
+
+NO_FLOORS = np.zeros(2, np.int64)
 
 
 def piece(tokens: list[int], start: int, count: int, slot: int = 1) -> Piece:
@@ -51,7 +54,7 @@ def test_entries_are_written_where_a_group_ends() -> None:
 
 def test_a_ring_is_read_where_older_positions_lie_and_written_by_the_newest() -> None:
     batch = Batch([piece([1] * 20, 9, 7, slot=3)], grain=8)
-    at = ring(batch, size=5, reach=2, with_self=True)
+    at = ring(batch, size=5, reach=2, floors=NO_FLOORS)
     assert at.read_slots.tolist() == [[3]] and at.read_records.tolist() == [[2, 3]]
     first, second = at.source[0].tolist(), at.source[1].tolist()
     assert first == [33, 34, 0]  # two records from the ring, then the row itself
@@ -61,7 +64,7 @@ def test_a_ring_is_read_where_older_positions_lie_and_written_by_the_newest() ->
 
 
 def test_positions_before_the_start_are_absent() -> None:
-    at = ring(Batch([piece([1] * 20, 0, 2)], grain=8), size=5, reach=2, with_self=True)
+    at = ring(Batch([piece([1] * 20, 0, 2)], grain=8), size=5, reach=2, floors=NO_FLOORS)
     assert at.present[:2].tolist() == [[False, False, True], [False, True, True]]
     assert at.source[0].tolist() == [32, 32, 0]
     assert len(at.read_slots) == 0
