@@ -14,10 +14,8 @@ from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.core.step import Row, StepOutput
 from diptych.engine.build import build_parts
-from diptych.engine.device import DeviceThread
 from diptych.engine.requests import Request, check
 from diptych.engine.scheduler import Piece
-from diptych.engine.stepper import Stepper
 from diptych.text import tokenizer
 
 Prompt = str | Sequence[int]
@@ -67,8 +65,7 @@ class LLM:
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
         )
-        device = DeviceThread() if async_stepping else None
-        self._stepper = Stepper(self._parts.ledger, self._parts.runner, device)
+        self._stepper = self._parts.stepper(async_stepping)
         self._tokenizer = tokenizer.load(self._checkpoint)
         self._calls = 0
 

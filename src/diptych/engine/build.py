@@ -18,7 +18,7 @@ from diptych.engine.device import DeviceThread
 from diptych.engine.ledger import Ledger
 from diptych.engine.loop import Engine
 from diptych.engine.requests import Bounds, blocks_for
-from diptych.engine.runner import Runner
+from diptych.engine.runner import Runner, Step
 from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
@@ -47,6 +47,10 @@ class Parts:
     def layout(self) -> Layout:
         return self.arenas.layout
 
+    def stepper(self, async_stepping: bool) -> Stepper[Step]:
+        """Steps that overlap on a device thread, or one after the other on the caller's."""
+        return Stepper(self.ledger, self.runner, DeviceThread() if async_stepping else None)
+
 
 def build_engine(
     checkpoint: Path,
@@ -74,7 +78,7 @@ def build_engine(
         max_batch_tokens=max_batch_tokens,
     )
     engine = Engine(
-        Stepper(parts.ledger, parts.runner, DeviceThread() if async_stepping else None),
+        parts.stepper(async_stepping),
         parts.arenas,
         layout=parts.layout,
         namespace=parts.namespace,

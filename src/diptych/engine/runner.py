@@ -24,50 +24,73 @@ from diptych.model.spec import ModelSpec
 from diptych.model.weights import Weights
 
 
-@dataclass(slots=True)
-class Step:
-    """A plan on its way through the device: where its rows read and write is fixed."""
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The rows of a forward, and where they read and write."""
 
-    plan: Plan
     batch: Batch
     rows: Rows
     memory: PagedMemory
-    hidden: Tensor | None = None  # [T, D], once the forward has run
+
+
+@dataclass(slots=True)
+class Step:
+    """A plan on its way through the device."""
+
+    plan: Plan
+    inputs: Inputs | None  # None: there are only pages to copy
+    hidden: Tensor | None = None  # [K, D], once the forward has run
 
 
 class Runner:
-    """Computes pieces of sequences whose pages lie in its arenas."""
+    """Executes plans on sequences whose pages lie in its arenas."""
 
     def __init__(
-        self, spec: ModelSpec, weights: Weights, numerics: Numerics, arenas: Arenas
+        self,
+        spec: ModelSpec,
+        weights: Weights,
+        numerics: Numerics,
+        arenas: Arenas,
+        *,
+        compact: bool = True,
     ) -> None:
+        """With `compact`, decoder layers run on rows at or above their floor only; else on all."""
         torch.set_num_threads(1)  # the order of sums, hence the bits, may depend on the number
         self._spec = spec
         self._weights = weights
         self._numerics = numerics
         self._records = Records.of(spec, numerics)
         self._arenas = arenas
+        self._compact = compact
         self._futures = TokenFutures(arenas.num_slots)
 
     def begin(self, plan: Plan) -> Step:
         """Index arrays and known tokens of a plan."""
-        batch = Batch(plan.pieces, self._arenas.layout.grain)
-        memory = PagedMemory(self._arenas, self._records, self._spec.window, batch)
-        return Step(plan, batch, batch.rows(self._weights.hashing), memory)
+        return Step(plan, self._inputs(plan.pieces) if plan.pieces else None)
 
     @torch.inference_mode()
     def forward(self, step: Step) -> None:
-        """Compute all rows of a step."""
-        self._fill_in(step)
-        step.hidden = decoder.hidden(
-            self._spec, self._weights, self._numerics, step.rows, step.memory
-        )
+        """Compute all rows of a step, between the copies that bring pages in and take them out."""
+        plan, arenas = step.plan, self._arenas
+        for swap in plan.swap_ins:
+            arenas.swap_in(swap)
+        for anchor in plan.loads:
+            arenas.load_anchor(anchor)
+        if step.inputs:
+            self._fill_in(plan, step.inputs)
+            step.hidden = self._hidden(step.inputs)
+        for anchor in plan.saves:
+            arenas.save_anchor(anchor)
+        for swap in plan.swap_outs:
+            arenas.swap_out(swap)
 
     @torch.inference_mode()
     def sample(self, step: Step, chosen: Sequence[int]) -> list[Outcome]:
         """The token, or the error, behind each of some pieces of the step."""
+        assert step.inputs and step.hidden is not None, "a forward comes before its samples"
         pieces = [step.plan.pieces[i] for i in chosen]
-        logits = self._logits(step, step.batch.last_rows[chosen]).numpy()
+        rows = step.inputs.batch.behind.last_rows[chosen]
+        logits = self._logits(step.hidden, rows).numpy()
         outcomes = [outcome_of(row, piece) for row, piece in zip(logits, pieces, strict=True)]
         for piece, outcome in zip(pieces, outcomes, strict=True):
             if not isinstance(outcome, Broken):
@@ -76,31 +99,36 @@ class Runner:
 
     @torch.inference_mode()
     def logits(self, pieces: Sequence[Piece]) -> Tensor:
-        """Logits of every row of the pieces [rows, V]; none of their tokens is unknown."""
-        step = self.begin(Plan(tuple(pieces)))
-        self.forward(step)
-        return self._logits(step, np.arange(step.batch.num_rows))
+        """Logits of every row of the pieces [rows, V]; their tokens are known, their floors 0."""
+        inputs = self._inputs(pieces)
+        return self._logits(self._hidden(inputs), np.arange(inputs.batch.num_rows))
 
-    def _fill_in(self, step: Step) -> None:
+    def _inputs(self, pieces: Sequence[Piece]) -> Inputs:
+        batch = Batch(pieces, self._arenas.layout.grain, compact=self._compact)
+        memory = PagedMemory(self._arenas, self._records, self._spec.window, batch)
+        return Inputs(batch, batch.rows(self._weights.hashing), memory)
+
+    def _fill_in(self, plan: Plan, inputs: Inputs) -> None:
         """Put the tokens that the step before has sampled where rows wait for them.
 
         The tokens before them in an n-gram are known: a step samples one token a sequence.
         """
-        waiting = [i for i, piece in enumerate(step.plan.pieces) if piece.unknown]
+        waiting = [i for i, piece in enumerate(plan.pieces) if piece.unknown]
         if not waiting:
             return
-        at = torch.from_numpy(step.batch.last_rows[waiting])
-        read = self._futures.read(step.plan.step - 1, step.batch.slots[waiting])
-        tokens = torch.from_numpy(read)
-        step.rows.token_ids[at] = tokens
+        found = self._futures.read(plan.step - 1, inputs.batch.slots[waiting])
+        at, tokens = torch.from_numpy(inputs.batch.last_rows[waiting]), torch.from_numpy(found)
+        inputs.rows.token_ids[at] = tokens
         if self._weights.hashing:
-            step.rows.grams[at, 0] = self._weights.hashing.token_map[tokens]
+            inputs.rows.grams[at, 0] = self._weights.hashing.token_map[tokens]
 
-    def _logits(self, step: Step, rows: np.ndarray) -> Tensor:
+    def _hidden(self, inputs: Inputs) -> Tensor:
+        return decoder.hidden(self._spec, self._weights, self._numerics, inputs.rows, inputs.memory)
+
+    def _logits(self, hidden: Tensor, rows: np.ndarray) -> Tensor:
         """Logits of some rows, computed in whole row groups."""
-        assert step.hidden is not None, "a forward comes before its samples"
         chosen = np.pad(rows, (0, -len(rows) % ROW_GROUP))
-        picked = step.hidden.index_select(0, torch.from_numpy(chosen))
+        picked = hidden.index_select(0, torch.from_numpy(chosen))
         return decoder.logits(self._weights, self._numerics, picked)[: len(rows)]
 
 
