@@ -26,7 +26,7 @@ from diptych.supervisor.restarts import Pace, Restarts
 from diptych.supervisor.up import Fleet, MisconfiguredChild, child_environment
 from diptych.testing.platform import environment
 
-SOON_S = 10.0
+SOON_S = 30.0
 QUICK = Pace(first_s=0.02, max_s=0.05, healthy_s=30)
 
 SLEEPS = "import time; print('up', flush=True); time.sleep(60)"
