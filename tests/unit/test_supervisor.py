@@ -205,7 +205,7 @@ async def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) ->
 async def test_a_child_that_refuses_its_settings_ends_the_start(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, "print('diptych: --listen is odd'); raise SystemExit(2)")
     fleet.start()
-    with pytest.raises(MisconfiguredChild, match="decode-0 does not start: diptych: --listen"):
+    with pytest.raises(MisconfiguredChild, match="decode-0 does not start: --listen"):
         await fleet.wait_until_answering(SOON_S)
     await fleet.stop(SOON_S, hurry=asyncio.Event())
 
