@@ -171,6 +171,14 @@ async def test_token_ids_come_with_the_text_when_asked_for(serve: Any) -> None:
     assert streamed == ids
 
 
+async def test_no_character_breaks_an_event_into_lines(serve: Any) -> None:
+    text = "".join(map(chr, [*range(0x20), 0x7F, 0x85, 0x2028, 0x2029, 0xFEFF, 0x1F600])) + "x"
+    site = serve("a" + text, EOS)
+    reply = await site.ask(stream=True)
+    assert reply.text.splitlines() == reply.text.split("\n")[:-1]
+    assert texts(await site.events(), "content") == "a" + text
+
+
 async def test_a_hybrid_worker_serves_alone(serve: Any) -> None:
     site = serve("Hello", EOS, is_hybrid=True)
     assert (await site.ask()).json()["choices"][0]["message"]["content"] == "Hello"
