@@ -1,4 +1,5 @@
 export PYTHONSAFEPATH = 1
+export OMP_NUM_THREADS = 1
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
@@ -19,7 +20,18 @@ up: setup  ## Start the platform on port 8000 (UP="--prefill 2 --decode 2 …" p
 	@$(BIN)/diptych up $(UP)
 
 test: lint  ## All that CI runs: lint, then every test but gpu, bench and the long ones
-	$(BIN)/pytest
+	TRITON_INTERPRET=1 $(BIN)/pytest -n 2 tests/kernels
+	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/contract
+	$(BIN)/pytest tests/e2e tests/fault
+
+bench: setup  ## What the chain costs: HTTP through all stations next to the engine in-process
+	$(BIN)/python tests/bench/chain.py
+
+bench-engine: setup  ## Steps, prefill and sampling of the engine alone
+	$(BIN)/python tests/bench/engine.py
+
+fault: setup  ## Only the tests that strike workers
+	$(BIN)/pytest tests/fault
 
 unit: setup  ## Unit tests only
 	$(BIN)/pytest tests/unit
@@ -38,4 +50,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit lint format proto
+.PHONY: help setup up test unit lint format proto bench bench-engine fault

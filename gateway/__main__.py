@@ -26,7 +26,8 @@ from diptych.transport.session import SessionPool
 
 log = logging.getLogger(__name__)
 
-DRAIN_S = 10  # running answers may end; then they are cut
+DRAIN_S = 6.0  # running answers may end; then they are told why they do not
+CUT_S = 2  # for telling them
 
 
 def main(settings: GatewaySettings) -> None:
@@ -61,7 +62,7 @@ async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.
     )
     pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)))
     chat = ChatEndpoint(model, pipeline, Patience(), reporter.notify)
-    server = _Server(app.build(model, chat))
+    server = _Server(app.build(model, chat, lambda: reporter.is_connected))
     reporting = asyncio.create_task(reporter.run())
     try:
         with stop_signals() as stopped:
@@ -69,10 +70,9 @@ async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.
             stopping = asyncio.create_task(stopped.wait())
             log.info("serving http=http://%s model=%s", address, settings.model_name)
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-            chat.is_draining = True
-            reporter.notify()
-            server.should_exit = True
             stopping.cancel()
+            server.should_exit = True
+            await chat.drain(DRAIN_S)
             await serving
     finally:
         reporting.cancel()
@@ -102,7 +102,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 date_header=True,
-                timeout_graceful_shutdown=DRAIN_S,
+                timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
                 h11_max_incomplete_event_size=32 << 10,
                 ws="none",
                 lifespan="off",

@@ -36,10 +36,10 @@ _NOT_OFFERED = (
 )  # fmt: skip
 
 
-def build(served: Served, chat: ChatEndpoint) -> App:
-    """The application, ready for a server."""
+def build(served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]) -> App:
+    """The application, ready for a server; `is_connected`: the router is heard now."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    probes = Probes(served, chat)
+    probes = Probes(served, chat, is_connected)
     for path in ("/v1/chat/completions", "/chat/completions"):
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     for path in ("/v1/models", "/models"):
@@ -50,7 +50,7 @@ def build(served: Served, chat: ChatEndpoint) -> App:
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
     app.add_exception_handler(HTTPException, _refuse)
-    app.add_middleware(_Front)
+    app.add_middleware(_Front, served=served)
     return app
 
 
@@ -72,15 +72,16 @@ async def _refuse(request: Request, error: Exception) -> Response:
 class _Front:
     """Names every request, and answers whatever nobody answered."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, served: Served) -> None:
         self._app = app
+        self._served = served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request_id = scope["request_id"] = f"req_{secrets.token_hex(16)}"
         request_id_var.set(request_id)
-        common = _common_headers(request_id, scope["headers"])
+        common = _common_headers(request_id, self._served.version, scope["headers"])
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
@@ -108,9 +109,10 @@ class _Front:
             await _tell(send_named, Broken(type(error).__name__), request_id)
 
 
-def _common_headers(request_id: str, received: Headers) -> list[tuple[bytes, bytes]]:
+def _common_headers(request_id: str, version: str, received: Headers) -> list[tuple[bytes, bytes]]:
     common = [
         (b"x-request-id", request_id.encode()),
+        (b"x-model-version", version.encode()),
         (b"server", b"llm-gateway"),
         (b"x-content-type-options", b"nosniff"),
     ]

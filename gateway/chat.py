@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from diptych.core.errors import Overloaded
@@ -35,12 +36,15 @@ class ChatEndpoint:
         self._pipeline = pipeline
         self._patience = patience
         self._on_load = on_load
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._cut = asyncio.Event()
         self.is_draining = False
         self.num_running = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if self.is_draining:
-            raise Overloaded("this server is shutting down", code="draining", retry_after_s=5)
+            raise _shutting_down()
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         body = await read_json(headers, receive)
         self._count(1)
@@ -49,8 +53,21 @@ class ChatEndpoint:
         finally:
             self._count(-1)
 
+    async def drain(self, patience_s: float) -> None:
+        """Take nothing new, let running answers end, and then end them with an error."""
+        self.is_draining = True
+        self._on_load()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._idle.wait()
+        self._cut.set()
+
     def _count(self, change: int) -> None:
         self.num_running += change
+        if self.num_running:
+            self._idle.clear()
+        else:
+            self._idle.set()
         self._on_load()
 
     async def _answer(self, body: dict[str, Any], request_id: str, send: Send) -> None:
@@ -93,11 +110,18 @@ class ChatEndpoint:
             asyncio.create_task(self._run(call, choice))
             for call, choice in zip(ask.calls, choices, strict=True)
         ]
+        cut = asyncio.create_task(self._cut.wait())
+        waiting: set[asyncio.Task[Any]] = set(runs)
         try:
-            for run in asyncio.as_completed(runs):
-                await run
+            while waiting:
+                done, _ = await asyncio.wait({*waiting, cut}, return_when=asyncio.FIRST_COMPLETED)
+                for run in done & waiting:
+                    run.result()
+                waiting -= done
+                if waiting and cut in done:
+                    raise _shutting_down()
         finally:
-            await end(*runs)
+            await end(*runs, cut)
 
     async def _run(self, call: Call, choice: "_Choice") -> None:
         choice.finish(*await self._pipeline.run(call, choice.put))
@@ -163,6 +187,10 @@ class _CollectedChoice:
     def _say(self, pieces: list[Piece]) -> None:
         for piece in pieces:
             self.text[piece.section] += piece.text
+
+
+def _shutting_down() -> Overloaded:
+    return Overloaded("this server is shutting down", code="draining", retry_after_s=5)
 
 
 async def _send_json(send: Send, body: bytes, headers: dict[str, str]) -> None:

@@ -1,5 +1,7 @@
 """Small GET endpoints: health, readiness, version, models."""
 
+from collections.abc import Callable
+
 import orjson
 from fastapi import Request, Response
 
@@ -11,9 +13,12 @@ from diptych.gateway.served import Served
 class Probes:
     """Answers from what the gateway knows; nobody is asked."""
 
-    def __init__(self, served: Served, chat: ChatEndpoint) -> None:
+    def __init__(
+        self, served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]
+    ) -> None:
         self._served = served
         self._chat = chat
+        self._is_connected = is_connected
 
     async def live(self, request: Request) -> Response:
         """The event loop answers; workers do not matter: a restart would cure nothing there."""
@@ -57,7 +62,7 @@ class Probes:
         if self._chat.is_draining:
             return [{"component": "gateway", "reason": "draining"}]
         fleet = self._served.fleet()
-        if fleet is None:
+        if fleet is None or not self._is_connected():
             return [{"component": "router", "reason": "not heard"}]
         if fleet.ready:
             return []

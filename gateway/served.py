@@ -94,6 +94,12 @@ class Served:
         return self._identity
 
     @property
+    def version(self) -> str:
+        """Of the model, as far as known."""
+        identity = self._last_identity()
+        return identity.fingerprint if identity else "unknown"
+
+    @property
     def max_model_len(self) -> int | None:
         """The context length, as far as known."""
         identity = self._last_identity()

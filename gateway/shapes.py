@@ -131,5 +131,12 @@ class Shapes:
 
 
 def event(body: dict[str, Any]) -> bytes:
-    """One server-sent event. JSON escapes every line break, so it is one line."""
-    return b"data: " + orjson.dumps(body) + b"\n\n"
+    """One server-sent event, on one line by anybody's idea of a line."""
+    data = orjson.dumps(body)
+    for raw, escaped in _LINE_BREAKS:
+        data = data.replace(raw, escaped)
+    return b"data: " + data + b"\n\n"
+
+
+# JSON leaves these as they are; some clients split lines there.
+_LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]

@@ -73,7 +73,7 @@ class Lease:
 
     def __init__(self, stub: pb_grpc.RouterStub, want: Want) -> None:
         self._attempt = want.attempt
-        self._ups: asyncio.Queue[wire.PlaceUp] = asyncio.Queue()
+        self._ups: asyncio.Queue[wire.PlaceUp | None] = asyncio.Queue()  # None ends them
         self._ups.put_nowait(want)
         self._downs: asyncio.Queue[wire.PlaceDown | DiptychError] = asyncio.Queue()
         self._call = stub.Place(self._send(), wait_for_ready=True)
@@ -121,6 +121,7 @@ class Lease:
     async def close(self) -> None:
         """End the lease; the router forgets the request. Twice is once."""
         self._is_closed = True
+        self._ups.put_nowait(None)
         self._call.cancel()
         if self._reader is not None:
             self._reader.cancel()
@@ -140,8 +141,8 @@ class Lease:
         await self.close()
 
     async def _send(self) -> AsyncIterator[pb.PlaceUp]:
-        while True:
-            yield wire.place_up_to_pb(await self._ups.get())
+        while (up := await self._ups.get()) is not None:
+            yield wire.place_up_to_pb(up)
 
     async def _read(self) -> None:
         try:
@@ -152,6 +153,8 @@ class Lease:
             self._downs.put_nowait(Lost("the router ended the lease"))
         except grpc.aio.AioRpcError as error:
             self._downs.put_nowait(from_rpc(error))
+        finally:
+            self._ups.put_nowait(None)  # or grpc would wait for the next one for ever
 
 
 class RouterClient:
@@ -219,8 +222,9 @@ class Reporter:
 
     async def _report(self, channel: grpc.aio.Channel, backoff: Backoff) -> None:
         stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        over = asyncio.Event()
         try:
-            async for message in stub.Report(self._send()):
+            async for message in stub.Report(self._send(over)):
                 if not self.is_connected:
                     log.info("joined the fleet router=%s", self._address)
                 self.is_connected = True
@@ -230,12 +234,15 @@ class Reporter:
                 self._news = asyncio.Event()
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
+        finally:
+            over.set()
+            self._dirty.set()
         raise Lost("the router ended the report stream")
 
-    async def _send(self) -> AsyncIterator[pb.ReportUp]:
+    async def _send(self, over: asyncio.Event) -> AsyncIterator[pb.ReportUp]:
         loop = asyncio.get_running_loop()
         yield pb.ReportUp(join=wire.join_to_pb(self._join))
-        while True:
+        while not over.is_set():
             self._dirty.clear()
             sent_s = loop.time()
             yield pb.ReportUp(load=wire.load_to_pb(self._load()))

@@ -61,6 +61,7 @@ class Dispatcher:
         self._suspects: dict[WorkerId, float] = {}
         self._untold: list[int] = []  # leases that do not know yet that they wait
         self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
+        self._candidates: list[Candidate] | None = None  # while one dispatch changes nothing
         self._leases = 0
         self._placed_s: float | None = None
         self._interval_s = 0.0  # between prompts leaving a non-empty queue, smoothed
@@ -148,17 +149,9 @@ class Dispatcher:
         for record in self._registry.drop_silent(now_s):
             log.warning("member is silent, dropped member=%s", record.join.member_id)
         self._expire(now_s)
-        for waiting in self.handoffs:
-            self._settle(waiting, self._choose(waiting, now_s), now_s)
-        outcome: Choice | Wait | None = None
-        patience = LOOK_PAST
-        for waiting in self.prompts:
-            if not (isinstance(outcome, Wait) and outcome.why is Why.NOBODY):
-                outcome = self._choose(waiting, now_s)
-            self._settle(waiting, outcome, now_s)
-            patience -= isinstance(outcome, Wait) and outcome.why is Why.FAILED
-            if patience == 0 or (isinstance(outcome, Wait) and outcome.why is Why.BUSY):
-                break  # first come, first served
+        self._candidates = None
+        self._serve(self.handoffs, now_s)
+        self._serve(self.prompts, now_s)
         self._tell_waiting()
 
     def next_wake_s(self) -> float | None:
@@ -205,14 +198,25 @@ class Dispatcher:
             self.prompts.push(Waiting(entry.arrived_s, lease, deadline_s))
             self._untold.append(lease)
 
+    def _serve(self, queue: Queue, now_s: float) -> None:
+        """First come, first served; only who waits for its very own reasons is looked past."""
+        outcome: Choice | Wait | None = None
+        patience = LOOK_PAST
+        for waiting in queue:
+            if not (isinstance(outcome, Wait) and outcome.why is Why.NOBODY):
+                outcome = self._choose(waiting, now_s)
+            self._settle(waiting, outcome, now_s)
+            patience -= isinstance(outcome, Wait) and outcome.why is Why.FAILED
+            if patience == 0 or (isinstance(outcome, Wait) and outcome.why is Why.BUSY):
+                return
+
     def _choose(self, waiting: Waiting, now_s: float) -> Choice | Wait:
         entry = self.ledger.entries[waiting.lease]
         want = entry.want
-        candidates = [self._candidate(record, entry, now_s) for record in self._workers()]
+        candidates = self._all_candidates(entry, now_s)
         if entry.stage is Stage.HANDOFF:
             return choose_decode(candidates, entry.namespace, want.prompt_len + want.max_new - 1)
-        pending = self.ledger.pending_handoffs
-        return choose_prefill(candidates, want.prompt_len, want.max_new, pending)
+        return choose_prefill(candidates, want.prompt_len, want.max_new, self.ledger.pending)
 
     def _settle(self, waiting: Waiting, outcome: Choice | Wait, now_s: float) -> None:
         lease = waiting.lease
@@ -247,6 +251,7 @@ class Dispatcher:
         else:
             entry = replace(entry, stage=Stage.PREFILL, prefill=rank.worker_id)
             answer = PrefillAt(rank, choice.reasons, attempt)
+        self._candidates = None
         self.ledger.update(lease, entry)
         self.ledger.assigned(rank.worker_id, entry.blocks)
         self.outbox.append((lease, answer))
@@ -311,6 +316,13 @@ class Dispatcher:
         for record in self._registry.records():
             if record.join.role is not Role.GATEWAY and not record.load.draining:
                 yield record
+
+    def _all_candidates(self, entry: Entry, now_s: float) -> list[Candidate]:
+        if entry.avoid:
+            return [self._candidate(record, entry, now_s) for record in self._workers()]
+        if self._candidates is None:
+            self._candidates = [self._candidate(r, None, now_s) for r in self._workers()]
+        return self._candidates
 
     def _candidate(self, record: Record, entry: Entry | None, now_s: float) -> Candidate:
         join, rank = record.join, record.rank

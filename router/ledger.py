@@ -68,6 +68,14 @@ class Carried:
 
 
 @dataclass(slots=True)
+class Pending:
+    """What leases will ask of decode workers that have not been chosen yet."""
+
+    rows: int = 0
+    blocks: int = 0
+
+
+@dataclass(slots=True)
 class Standing:
     """A worker in the ledger: own work, foreign work, and what changed since its last report."""
 
@@ -99,7 +107,7 @@ class Ledger:
         self.entries: dict[int, Entry] = {}
         self._standings: dict[WorkerId, Standing] = defaultdict(Standing)
         self._assignments = 0
-        self._pending: dict[bytes, int] = defaultdict(int)
+        self._pending: dict[bytes, Pending] = defaultdict(Pending)
 
     def standing(self, worker: WorkerId) -> Standing:
         return self._standings[worker]
@@ -155,13 +163,14 @@ class Ledger:
                 )
         self._standings.pop(worker, None)
 
-    def pending_handoffs(self, namespace: bytes) -> int:
-        """Leases that will need a decode row: still at prefill, or waiting for one."""
+    def pending(self, namespace: bytes) -> Pending:
+        """Of all leases that are still at prefill or wait for a decode worker."""
         return self._pending[namespace]
 
     def _count(self, entry: Entry, sign: int) -> None:
         if entry.stage in (Stage.PREFILL, Stage.HANDOFF):
-            self._pending[entry.namespace] += sign
+            self._pending[entry.namespace].rows += sign
+            self._pending[entry.namespace].blocks += sign * entry.blocks
         for worker, share in _shares(entry):
             self._standings[worker].own.add(share, sign)
 

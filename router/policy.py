@@ -10,6 +10,7 @@ from enum import StrEnum, auto
 
 from diptych.core.ids import Rank
 from diptych.core.phases import Role
+from diptych.router.ledger import Pending
 
 LITTLE_QUEUED_TOKENS = 1024  # two steps of the default size
 ROW_TOKENS = 16  # a decoding row slows a hybrid's prompts like this many more prompt tokens
@@ -78,14 +79,15 @@ def choose_prefill(
     candidates: Sequence[Candidate],
     prompt_len: int,
     max_new: int,
-    pending: Callable[[bytes], int],
+    pending: Callable[[bytes], Pending],
 ) -> Choice | Wait:
     """A worker for a prompt: prefill (a decode worker follows) or hybrid (does both).
 
-    `pending(namespace)` counts prompts that were given away and have no decode row yet.
+    `pending(namespace)` is what prompts given away before will ask of decode workers.
     """
     decoders = [c for c in candidates if c.role in (Role.DECODE, Role.HYBRID)]
     paired = {c.namespace for c in decoders}
+    capacity = prompt_len + max_new - 1
     able = [
         c
         for c in candidates
@@ -96,12 +98,11 @@ def choose_prefill(
 
     def has_room(c: Candidate) -> bool:
         if c.role is Role.HYBRID:
-            return _has_row(c, prompt_len + max_new - 1)
-        rows = [d for d in decoders if d.namespace == c.namespace]
-        is_row_left = any(d.num_slots == 0 for d in rows) or (
-            pending(c.namespace) < sum(d.decode_slots_left for d in rows)
+            return _has_row(c, capacity)
+        partners = [d for d in decoders if d.namespace == c.namespace]
+        return _has_prompt_room(c, prompt_len) and _will_have_row(
+            partners, capacity, pending(c.namespace)
         )
-        return is_row_left and _has_prompt_room(c, prompt_len)
 
     def tokens_in_flight(c: Candidate) -> int:
         if c.role is Role.HYBRID:
@@ -162,6 +163,17 @@ def _has_prompt_room(c: Candidate, prompt_len: int) -> bool:
     is_alone = c.prompts == 0 and c.free_slots == c.num_slots  # it will never have more room
     needed = -(-prompt_len // max(1, c.block_tokens))
     return not c.num_blocks or is_alone or needed <= c.free_blocks
+
+
+def _will_have_row(decoders: Sequence[Candidate], capacity: int, pending: Pending) -> bool:
+    if any(d.num_slots == 0 or d.num_blocks == 0 for d in decoders):
+        return True
+    if pending.rows == 0 and any(d.rows == 0 for d in decoders):
+        return True  # however large: it will never have more room
+    needed = -(-capacity // max(1, decoders[0].block_tokens))
+    slots_left = sum(d.decode_slots_left for d in decoders)
+    blocks_left = sum(max(0, d.num_blocks - d.blocks) for d in decoders)
+    return pending.rows < slots_left and pending.blocks + needed <= blocks_left
 
 
 def _has_row(c: Candidate, capacity: int) -> bool:

@@ -162,9 +162,8 @@ class Fleet:
             self._change.clear()
             for child in self.children:
                 if child.exit_code == MISCONFIGURED_EXIT:
-                    raise MisconfiguredChild(
-                        f"{child.process.id} does not start: {child.last_line}"
-                    )
+                    said = child.last_line.removeprefix("diptych: ")
+                    raise MisconfiguredChild(f"{child.process.id} does not start: {said}")
 
     def _changed(self) -> None:
         self._change.set()

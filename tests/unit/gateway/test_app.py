@@ -171,6 +171,14 @@ async def test_token_ids_come_with_the_text_when_asked_for(serve: Any) -> None:
     assert streamed == ids
 
 
+async def test_no_character_breaks_an_event_into_lines(serve: Any) -> None:
+    text = "".join(map(chr, [*range(0x20), 0x7F, 0x85, 0x2028, 0x2029, 0xFEFF, 0x1F600])) + "x"
+    site = serve("a" + text, EOS)
+    reply = await site.ask(stream=True)
+    assert reply.text.splitlines() == reply.text.split("\n")[:-1]
+    assert texts(await site.events(), "content") == "a" + text
+
+
 async def test_a_hybrid_worker_serves_alone(serve: Any) -> None:
     site = serve("Hello", EOS, is_hybrid=True)
     assert (await site.ask()).json()["choices"][0]["message"]["content"] == "Hello"
@@ -385,10 +393,35 @@ async def test_alive_is_not_ready(serve: Any) -> None:
         assert (await site.http.head(path)).status_code == 200
 
 
+async def test_a_router_that_went_away_makes_it_unready(serve: Any) -> None:
+    site = serve("x", EOS)
+    site.is_connected = False
+    assert (await site.http.get("/readyz")).status_code == 503
+
+
 async def test_a_gateway_that_leaves_takes_nothing_new(serve: Any) -> None:
     site = serve("x", EOS)
-    site.chat.is_draining = True
+    await site.chat.drain(1.0)
     reply = await site.ask()
     assert reply.status_code == 503
     assert reply.json()["error"]["code"] == "draining"
     assert (await site.http.get("/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_still_runs_when_it_leaves_is_told(serve: Any, visit: Any, stream: bool) -> None:
+    site = serve("one two three four", EOS)
+    site.hops.holds = {"token 3"}
+    client = visit(site, stream=stream)
+    await site.hops.reached("token 3")
+    await site.chat.drain(0.01)
+    await client.over()
+    assert b'"code":"draining"' in client.body
+    assert b"[DONE]" not in client.body
+
+
+async def test_every_answer_names_the_model_version(serve: Any) -> None:
+    site = serve("x", EOS)
+    fingerprint = (await site.ask()).json()["system_fingerprint"]
+    for path in ("/livez", "/nowhere"):
+        assert (await site.http.get(path)).headers["x-model-version"] == fingerprint

@@ -13,7 +13,7 @@ from diptych.router.dispatcher import (
     Answer,
     Dispatcher,
 )
-from diptych.router.ledger import Stage
+from diptych.router.ledger import Pending, Stage
 from diptych.router.messages import (
     Again,
     DecodeAt,
@@ -439,4 +439,4 @@ def _live(chance: random.Random) -> None:
         own = ledger.standing(WorkerId(name)).own
         assert (own.prompts, own.prompt_tokens, own.held, own.rows, own.blocks) == (0, 0, 0, 0, 0)
     assert house.dispatcher.fleet(house.now_s).queued == 0
-    assert ledger.pending_handoffs(b"n") == 0
+    assert ledger.pending(b"n") == Pending()

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.core.ids import Incarnation, Rank, WorkerId
 from diptych.core.phases import Role
+from diptych.router.ledger import Pending
 from diptych.router.policy import (
     LITTLE_QUEUED_TOKENS,
     Candidate,
@@ -41,12 +42,12 @@ def decode(name: str, **fields: object) -> Candidate:
     return worker(name, Role.DECODE, **fields)
 
 
-def nothing_pending(namespace: bytes) -> int:
-    return 0
+def nothing_pending(namespace: bytes) -> Pending:
+    return Pending()
 
 
 def place_prompt(*candidates: Candidate, prompt_len: int = 10, pending: int = 0) -> Choice | Wait:
-    return choose_prefill(candidates, prompt_len, 10, lambda namespace: pending)
+    return choose_prefill(candidates, prompt_len, 10, lambda namespace: Pending(pending, pending))
 
 
 candidate_lists = st.lists(
@@ -69,6 +70,7 @@ candidate_lists = st.lists(
 )
 
 
+@settings(deadline=None)  # a busy machine is no error
 @given(candidate_lists, st.integers(1, 800), st.integers(1, 800))
 def test_a_prompt_goes_where_least_is_in_flight_and_an_answer_can_follow(
     candidates: list[Candidate], prompt_len: int, max_new: int
@@ -84,6 +86,7 @@ def test_a_prompt_goes_where_least_is_in_flight_and_an_answer_can_follow(
         assert {c.namespace for c in chosen} & {c.namespace for c in partners}
 
 
+@settings(deadline=None)  # a busy machine is no error
 @given(candidate_lists, st.integers(1, 1600))
 def test_an_answer_goes_to_the_fewest_rows_of_its_own_namespace(
     candidates: list[Candidate], capacity: int
@@ -186,3 +189,12 @@ def test_foreign_prompts_count_as_long_as_this_one() -> None:
     choice = place_prompt(foreign, own, decode("d"), prompt_len=20)
     assert isinstance(choice, Choice)
     assert choice.rank.worker_id == "b"
+
+
+def test_no_prompt_is_given_away_without_decode_blocks_to_come() -> None:
+    tight = decode("d", rows=1, blocks=97)
+    assert isinstance(place_prompt(prefill("a"), tight, prompt_len=23), Choice)  # 2 of 3 blocks
+    assert isinstance(place_prompt(prefill("a"), tight, prompt_len=23, pending=2), Wait)
+    assert isinstance(place_prompt(prefill("a"), tight, prompt_len=60), Wait)
+    idle = decode("d", num_blocks=2)  # too small for ever: the worker itself says so
+    assert isinstance(place_prompt(prefill("a"), idle, prompt_len=60), Choice)

@@ -1,6 +1,6 @@
 """The router's queue against a plain model of it."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diptych.router.queue import Queue, Waiting
@@ -15,6 +15,7 @@ operations = st.lists(
 )
 
 
+@settings(deadline=None)  # a busy machine is no error
 @given(operations)
 def test_a_queue_behaves_like_a_sorted_list(steps: list[tuple[str, int, int, int]]) -> None:
     queue = Queue(limit=8)

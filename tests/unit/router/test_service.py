@@ -37,7 +37,7 @@ from diptych.transport.channel import connect
 from diptych.transport.errors import from_rpc
 from diptych.transport.server import Server
 
-SOON_S = 5.0
+SOON_S = 20.0
 
 
 @asynccontextmanager

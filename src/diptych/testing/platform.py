@@ -1,0 +1,133 @@
+"""A running platform for tests: `diptych up` on a free port and a fresh data folder."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_LIMIT_S = 90.0
+STOP_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where it answers, and what its supervisor says about it."""
+
+    base_url: str
+    data_dir: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.data_dir / "state.json").read_text())
+        return loaded
+
+    def pids(self, role: str) -> list[int]:
+        return [p["pid"] for p in self.state["processes"] if p["role"] == role]
+
+    def status(self) -> dict[str, Any]:
+        """What `diptych status --json` prints."""
+        done = subprocess.run(
+            [*CLI, "status", "--json", "--data-dir", str(self.data_dir)],
+            capture_output=True,
+            timeout=20,
+            env=environment(),
+            check=False,
+        )
+        loaded: dict[str, Any] = json.loads(done.stdout or b"{}")
+        return loaded
+
+    def wait_for_baseline(self, limit_s: float = 20.0) -> dict[str, Any]:
+        """Wait until every member reports and nothing is held anywhere; return that status."""
+        deadline = time.monotonic() + limit_s
+        while (leaks := leaks_of(status := self.status())) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not leaks, f"{leaks}\n{self.log()[-3000:]}"
+        return status
+
+    def log(self) -> str:
+        return (self.data_dir / "up.log").read_text(errors="replace")
+
+
+MODEL = "tiny-noise"
+CLI = [sys.executable, "-m", "diptych.cli"]
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("DIPTYCH_")}
+    return {**kept, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def platform(data_dir: Path, *flags: str) -> Iterator[Platform]:
+    """Start, wait until a request can be answered, hand out, stop by SIGINT, expect exit code 0."""
+    port = free_port()
+    log = (data_dir / "up.log").open("wb")
+    command = [*CLI, "up", "--data-dir", str(data_dir), "--port", str(port), *flags]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
+    running = Platform(f"http://127.0.0.1:{port}", data_dir, process)
+    try:
+        wait_until_ready(running)
+        yield running
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=STOP_LIMIT_S)
+        assert code == 0, f"diptych up ended with {code}\n{running.log()[-3000:]}"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def wait_until_ready(running: Platform) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        if running.process.poll() is not None:
+            break
+        try:
+            if httpx.get(f"{running.base_url}/readyz", timeout=2).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"the platform did not become ready\n{running.log()[-3000:]}")
+
+
+def leaks_of(status: dict[str, Any]) -> list[str]:
+    """What is not at its baseline, in words; empty when all is well."""
+    if not status.get("ready"):
+        return [f"not ready: {status.get('reasons', 'nothing runs')}"]
+    leaks = [f"{name}={status[name]}" for name in ("leases", "queued") if status[name]]
+    if len(status["members"]) != len(status["processes"]) - 1:  # the router is no member
+        leaks.append(f"{len(status['members'])} members of {len(status['processes'])} processes")
+    for member in status["members"]:
+        load, join = member["load"], member["join"]
+        held = ("running", "waiting", "tickets", "reservations", "pulls", "streams")
+        leaks += [f"{join['member_id']}: {name}={load[name]}" for name in held if load[name]]
+        for free, total in (("free_blocks", "num_blocks"), ("free_slots", "num_slots")):
+            if load[free] != join[total]:
+                leaks.append(f"{join['member_id']}: {free}={load[free]} of {join[total]}")
+    return leaks
+
+
+def checkpoint_of(data_dir: Path) -> Path:
+    """The embedded checkpoint that `diptych up` made in a data folder."""
+    [config] = (data_dir / "checkpoints").glob("*/config.json")
+    return config.parent

@@ -1,0 +1,138 @@
+"""What the chain costs: HTTP through all stations next to the same engine called in-process.
+
+One run prints both, for 1 and 16 streams, with the ratio. Run it by `make bench`.
+"""
+
+import argparse
+import asyncio
+import json
+import platform as machine
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import httpx
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from diptych.core.sampling import Sampling
+from diptych.core.step import StepOutput
+from diptych.offline import LLM
+from diptych.testing.platform import MODEL, checkpoint_of, platform
+from diptych.text import tokenizer
+from diptych.text.chat import Chat, Message, Role, render
+
+PROMPT = "The river was seven stones wide and nobody had ever counted them twice. " * 6
+MAX_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement: medians over the streams, tokens per second over all of them."""
+
+    way: str
+    streams: int
+    ttft_ms: float
+    tokens_per_s: float
+
+
+def summarise(way: str, firsts_s: Sequence[float], num_tokens: int, took_s: float) -> Figure:
+    return Figure(way, len(firsts_s), 1e3 * statistics.median(firsts_s), num_tokens / took_s)
+
+
+def in_process(checkpoint: Path, streams: int) -> Figure:
+    llm = LLM(checkpoint)
+    chat = Chat((Message(Role.USER, PROMPT),), effort=None)
+    prompt = tokenizer.load(checkpoint).encode(render(chat))
+    llm.generate([prompt], Sampling(temperature=0, ignore_eos=True), 4)  # warm
+    firsts: dict[object, float] = {}
+    start = time.perf_counter()
+
+    def note(output: StepOutput) -> None:
+        for row in output.rows:
+            firsts.setdefault(row.key, time.perf_counter() - start)
+
+    sampling = [Sampling(seed=i, ignore_eos=True) for i in range(streams)]
+    outputs = llm.generate([prompt] * streams, sampling, MAX_TOKENS, on_step=note)
+    took_s = time.perf_counter() - start
+    return summarise(
+        "in-process", [*firsts.values()], sum(len(o.token_ids) for o in outputs), took_s
+    )
+
+
+async def one_stream(client: httpx.AsyncClient, seed: int) -> tuple[float, int]:
+    """Seconds to the first token, and how many tokens came."""
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": PROMPT}],
+        "max_tokens": MAX_TOKENS,
+        "seed": seed,
+        "ignore_eos": True,
+        "stream": True,
+        "return_token_ids": True,
+        "thinking": {"type": "disabled"},
+    }
+    start, first, tokens = time.perf_counter(), 0.0, 0
+    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+        reply.raise_for_status()
+        async for line in reply.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            for choice in orjson.loads(line.removeprefix("data: "))["choices"]:
+                got = len(choice.get("token_ids") or [])
+                first = first or (time.perf_counter() - start if got else 0.0)
+                tokens += got
+    return first, tokens
+
+
+async def through_http(base_url: str, way: str, streams: int) -> Figure:
+    async with httpx.AsyncClient(base_url=base_url, timeout=300) as client:
+        await one_stream(client, 999)  # warm
+        start = time.perf_counter()
+        results = await asyncio.gather(*(one_stream(client, seed) for seed in range(streams)))
+        took_s = time.perf_counter() - start
+    return summarise(way, [first for first, _ in results], sum(n for _, n in results), took_s)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--json", type=Path, help="also append the figures to this file")
+    options = parser.parse_args()
+    figures: list[Figure] = []
+    console = Console()
+    for way, flags in (("HTTP, split", ()), ("HTTP, hybrid", ("--hybrid",))):
+        with tempfile.TemporaryDirectory() as folder, console.status(way):
+            data_dir = Path(folder)
+            with platform(data_dir, *flags) as running:
+                figures += [
+                    asyncio.run(through_http(running.base_url, way, n)) for n in options.streams
+                ]
+            if not flags:
+                checkpoint = checkpoint_of(data_dir)
+                figures += [in_process(checkpoint, n) for n in options.streams]
+    show(console, figures)
+    if options.json:
+        with options.json.open("a") as file:
+            file.writelines(json.dumps(asdict(figure)) + "\n" for figure in figures)
+
+
+def show(console: Console, figures: Sequence[Figure]) -> None:
+    table = Table(title=f"tiny model, {machine.machine()} CPU, {MAX_TOKENS} tokens a stream")
+    for column in ("way", "streams", "first token", "tokens/s", "of in-process"):
+        table.add_column(column, justify="left" if column == "way" else "right")
+    alone = {f.streams: f.tokens_per_s for f in figures if f.way == "in-process"}
+    for f in sorted(figures, key=lambda f: f.streams):
+        ratio = f.tokens_per_s / alone[f.streams]
+        table.add_row(
+            f.way, str(f.streams), f"{f.ttft_ms:.0f} ms", f"{f.tokens_per_s:.0f}", f"{ratio:.2f}"
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

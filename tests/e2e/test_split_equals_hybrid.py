@@ -1,0 +1,120 @@
+"""The promise: a split run equals the hybrid run equals the engine in-process, token for token."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diptych.core.sampling import Sampling
+from diptych.offline import LLM
+from diptych.testing.platform import MODEL, checkpoint_of, platform
+from diptych.text import tokenizer
+from diptych.text.chat import Chat, Message, Role, render
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "river",
+    "stone",
+    "seven",
+    "light",
+    "under",
+    "who",
+    "walks",
+    "home",
+    "letter",
+    "glass",
+    "and",
+    "never",
+    "twice",
+]
+NUM_REQUESTS = 64
+
+
+@dataclass(frozen=True)
+class Case:
+    content: str
+    max_tokens: int
+    seed: int
+    temperature: float
+    top_p: float
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": self.content}],
+            "max_tokens": self.max_tokens,
+            "seed": self.seed,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "thinking": {"type": "disabled"},
+            "return_token_ids": True,
+            "ignore_eos": True,
+        }
+
+
+def make_cases() -> list[Case]:
+    dice = random.Random("split equals hybrid")
+    return [
+        Case(
+            content=" ".join(dice.choices(WORDS, k=dice.choice((1, 3, 20, 60, 150, 400)))),
+            max_tokens=dice.choice((1, 2, 7, 24, 40)),
+            seed=dice.randrange(2**63),
+            temperature=dice.choice((0.0, 0.7, 1.0)),
+            top_p=dice.choice((0.8, 1.0)),
+        )
+        for _ in range(NUM_REQUESTS)
+    ]
+
+
+async def ask_all(base_url: str, cases: list[Case]) -> list[list[int]]:
+    """All at once, as non-streamed requests."""
+    async with httpx.AsyncClient(base_url=base_url, timeout=100) as client:
+
+        async def ask(case: Case) -> list[int]:
+            reply = await client.post("/v1/chat/completions", json=case.body())
+            assert reply.status_code == 200, reply.text
+            choice = reply.json()["choices"][0]
+            assert choice["finish_reason"] == "length"
+            ids: list[int] = choice["token_ids"]
+            return ids
+
+        return list(await asyncio.gather(*map(ask, cases)))
+
+
+def ids_from(tmp_path: Path, cases: list[Case], *flags: str) -> list[list[int]]:
+    tmp_path.mkdir(exist_ok=True)
+    with platform(tmp_path, *flags) as running:
+        ids = asyncio.run(ask_all(running.base_url, cases))
+        running.wait_for_baseline()
+    return ids
+
+
+def ids_in_process(checkpoint: Path, cases: list[Case]) -> list[list[int]]:
+    llm = LLM(checkpoint)
+    words = tokenizer.load(checkpoint)
+    chats = [Chat((Message(Role.USER, case.content),), effort=None) for case in cases]
+    outputs = []
+    for case, chat in zip(cases, chats, strict=True):  # one by one: nothing beside it in a batch
+        sampling = Sampling(
+            temperature=case.temperature, top_p=case.top_p, seed=case.seed, ignore_eos=True
+        )
+        [output] = llm.generate([words.encode(render(chat))], sampling, case.max_tokens)
+        outputs.append(list(output.token_ids))
+    return outputs
+
+
+@pytest.mark.timeout(300)
+def test_split_equals_hybrid_equals_the_engine_in_process(tmp_path: Path) -> None:
+    cases = make_cases()
+    split = ids_from(tmp_path / "split", cases, "--prefill", "2", "--decode", "2")
+    hybrid = ids_from(tmp_path / "hybrid", cases, "--hybrid")
+    alone = ids_in_process(checkpoint_of(tmp_path / "split"), cases)
+    assert [len(ids) for ids in alone] == [case.max_tokens for case in cases]
+    assert split == alone
+    assert hybrid == alone

@@ -1,0 +1,94 @@
+"""Router messages survive the wire."""
+
+import pytest
+
+from diptych.contract import router_pb2 as pb
+from diptych.core.errors import BadRequest
+from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
+from diptych.core.phases import Phase, Role
+from diptych.router import wire
+from diptych.router.messages import (
+    Again,
+    DecodeAt,
+    Fleet,
+    Have,
+    Join,
+    Load,
+    Member,
+    PrefillAt,
+    Progress,
+    Queued,
+    RefusedBy,
+    Resume,
+    SkipTo,
+    Want,
+)
+
+RANK = Rank(WorkerId("decode-1"), "127.0.0.1:7", Incarnation(2**64 - 1), 3)
+JOIN = Join(
+    "decode-1", Role.DECODE, "127.0.0.1:7", Incarnation(2**63), b"n" * 16, b"l" * 16, "m",
+    max_model_len=4096, block_tokens=128, num_blocks=9, num_slots=4, pid=7, http_address="h:1",
+)  # fmt: skip
+LOAD = Load(1, 2, 3, 4, 5, 6, 7, 8, 9, 2**40, draining=True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Want("r", prompt_len=9, max_new=4, deadline_s=1.5),
+        Want(
+            "r",
+            prompt_len=9,
+            max_new=4,
+            deadline_s=600,
+            attempt=3,
+            hashes=(BlockHash(b"a" * 16), BlockHash(b"b" * 16)),
+            priority_class="batch",
+            tenant="t",
+            resume=Resume(Phase.DECODE, WorkerId("p"), WorkerId("d"), 7),
+        ),
+        Want("r", 9, 4, 1, resume=Resume(Phase.PREFILL)),
+        Progress(Phase.PREFILL, 128, last_chunk_started=True),
+        Again(2, "decode-1", "worker_lost", Have.TICKET),
+    ],
+)
+def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> None:
+    sent = wire.place_up_to_pb(message).SerializeToString()
+    assert wire.place_up_from_pb(pb.PlaceUp.FromString(sent)) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Queued(0.25, 3, attempt=2),
+        PrefillAt(RANK, ("why", "not"), attempt=2),
+        SkipTo(RANK, (), attempt=2),
+        DecodeAt(RANK, ("2 rows",), attempt=2),
+        RefusedBy("no_capacity", "full", 1.5, attempt=2),
+    ],
+)
+def test_what_the_router_says_is_what_a_gateway_hears(message: wire.PlaceDown) -> None:
+    sent = wire.place_down_to_pb(message).SerializeToString()
+    assert wire.place_down_from_pb(pb.PlaceDown.FromString(sent)) == message
+
+
+def test_a_fleet_survives_the_wire() -> None:
+    member = Member(JOIN, LOAD, ready=False, not_ready_reason="draining", leases=2, silent_s=0.5)
+    fleet = Fleet((member,), True, ("a", "b"), 3, 4, "m", b"n" * 16, 4096, 128)
+    sent = wire.fleet_to_pb(fleet).SerializeToString()
+    assert wire.fleet_from_pb(pb.Fleet.FromString(sent)) == fleet
+
+
+def test_a_message_of_a_newer_router_is_passed_over() -> None:
+    assert wire.place_down_from_pb(pb.PlaceDown(attempt=1)) is None
+
+
+@pytest.mark.parametrize("join", [pb.Join(role="decode"), pb.Join(member_id="x", role="chef")])
+def test_a_member_without_name_or_role_is_refused(join: pb.Join) -> None:
+    with pytest.raises(BadRequest, match=r"join\."):
+        wire.join_from_pb(join)
+
+
+def test_a_deadline_beyond_the_field_is_as_long_as_the_field() -> None:
+    message = wire.place_up_to_pb(Want("r", 1, 1, deadline_s=1e12))
+    assert message.want.deadline_ms == wire.MAX_DEADLINE_MS
