@@ -81,6 +81,8 @@ def hidden(
         state = run_layer(layer_weights, spec, numerics, layer, x, at, memory, state, trace)
         if trace is not None:
             trace("streams", layer.index, state.streams)
+    if spec.decoder_start == spec.num_layers and rows.kept is not None:
+        state = narrowed(state, rows.kept)  # no layer is a border
     return normed(spec, numerics, state.streams, state.pre, weights.norm)
 
 

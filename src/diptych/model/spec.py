@@ -120,7 +120,10 @@ class ModelSpec:
 
     @property
     def decoder_start(self) -> int:
-        """First layer of the decoder half: the first with ratio 1 (all layers if there is none)."""
+        """The border, first layer of the decoder half: the first with ratio 1 (or behind all).
+
+        It owns a compressed cache, the last one: behind it a layer keeps only its window.
+        """
         return next((layer.index for layer in self.layers if layer.ratio == 1), len(self.layers))
 
     @property
@@ -303,6 +306,8 @@ def _check_relations(spec: ModelSpec, text: Fields) -> None:
             "candidate_topk_blocks x candidate_block_size >= index_topk + candidate_block_size",
         )
     split = spec.decoder_start
+    if any(source.index > split for source in spec.kv_sources):
+        raise text.wrong("kv_source_layer_ids", f"none behind {split}, the first of ratio 1")
     if spec.engram and any(layer >= split for layer in spec.engram.layers):
         raise text.wrong("engram_layer_ids", f"encoder layers, below {split}")
     if spec.dspark and any(not split <= t < spec.num_layers for t in spec.dspark.target_layers):

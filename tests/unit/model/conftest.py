@@ -14,6 +14,7 @@ from torch import Tensor
 from diptych.model import decoder, weights
 from diptych.model.attention import Trace
 from diptych.model.dense import DenseMemory, rows_of
+from diptych.model.layers import PADDING
 from diptych.model.numerics import NUMERICS, Numerics
 from diptych.model.spec import ModelSpec
 from diptych.model.weights import Weights
@@ -35,17 +36,26 @@ class Model:
         sequences: Sequence[Sequence[int]],
         chunk: int | Sequence[int] | None = None,
         trace: Trace | None = None,
+        floors: Sequence[int] | None = None,
+        compact: bool = False,
     ) -> list[Tensor]:
-        """Logits of each sequence, all of them together, `chunk` tokens of each in a forward."""
-        memory = DenseMemory(self.spec, self.numerics, len(sequences), grain=GRAIN)
+        """Logits of each sequence, all of them together, `chunk` tokens of each in a forward.
+
+        Decoder layers see nothing below `floors`; `compact` rows below them stop at the border.
+        """
+        count = len(sequences)
+        memory = DenseMemory(self.spec, self.numerics, count, grain=GRAIN, floors=floors)
         parts: list[list[Tensor]] = [[] for _ in sequences]
         start = 0
         for size in chunk_sizes(chunk, max(map(len, sequences))):
             heads = [s[: start + size] for s in sequences]
             starts = [min(start, len(s)) for s in sequences]
             start += size
-            rows, owners = rows_of(self.weights.hashing, heads, starts)
+            kept_from = floors if compact else None
+            rows, owners = rows_of(self.weights.hashing, heads, starts, kept_from)
             memory.begin(owners, rows.positions)
+            if rows.kept is not None:
+                owners = owners[rows.kept].masked_fill(rows.kept == PADDING, PADDING)
             out = decoder.hidden(self.spec, self.weights, self.numerics, rows, memory, trace)
             out = decoder.logits(self.weights, self.numerics, out)
             for i, part in enumerate(parts):

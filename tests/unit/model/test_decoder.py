@@ -1,5 +1,7 @@
 """The whole text model against the golden logits and what leads to them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -129,3 +131,43 @@ def test_served_rounds_where_the_release_keeps_narrow_tensors(golden, model):
     for (name, _), value in seen.items():
         if name == "streams":
             assert torch.equal(value, value.to(torch.bfloat16).float())
+
+
+@pytest.mark.parametrize("mode", NUMERICS)
+def test_rows_that_stop_at_the_border_do_not_change_those_that_go_on(golden, model, mode):
+    m = model("tiny-text", mode)
+    g = golden("tiny-text/golden")
+    prompts = [g[f"{name}.input_ids"].tolist() for name in ("n17", "n150", "n64", "n1")]
+    floors = [0, 122, 36, 0]
+    masked = m.logits(prompts, floors=floors)
+    for chunk in (None, 50):
+        compact = m.logits(prompts, chunk, floors=floors, compact=True)
+        for found, expected, floor in zip(compact, masked, floors, strict=True):
+            tolerance = 1e-9 if mode == "exact64" else 0
+            torch.testing.assert_close(found, expected[floor:], rtol=0, atol=tolerance)
+
+
+def test_a_trace_behind_the_border_is_of_the_kept_rows(golden, model):
+    m = model("tiny-text", "exact")
+    ids = golden("tiny-text/golden")["n64.input_ids"].tolist()
+    whole, kept = Seen(), Seen()
+    m.logits([ids], trace=whole, floors=[40])
+    m.logits([ids], trace=kept, floors=[40], compact=True)
+    assert whole.keys() == kept.keys()
+    for (name, layer), value in kept.items():
+        first = 40 if layer >= m.spec.decoder_start else 0
+        assert len(value) == (32 if first else 64)
+        assert torch.equal(value[: 64 - first], whole[name, layer][first:])
+
+
+def test_a_model_without_a_border_computes_every_layer_for_all_rows(model, golden):
+    m = model("tiny-text", "exact")
+    ids = golden("tiny-text/golden")["n33.input_ids"].tolist()
+    half = replace(
+        m,
+        spec=replace(m.spec, layers=m.spec.layers[: m.spec.decoder_start]),
+        weights=replace(m.weights, layers=m.weights.layers[: m.spec.decoder_start]),
+    )
+    assert half.spec.decoder_start == half.spec.num_layers
+    (expected,), (found,) = half.logits([ids]), half.logits([ids], floors=[20], compact=True)
+    assert torch.equal(found, expected[20:])

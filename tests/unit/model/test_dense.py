@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from diptych.model.dense import DenseMemory, rows_of
+from diptych.model.layers import PADDING
 from diptych.model.numerics import NUMERICS
 from diptych.model.records import Records
 
@@ -51,6 +52,42 @@ def test_the_predecessor_of_a_groups_first_token_is_zero(memory, generator):
     assert not before_value[[0, 2, 3, 5]].any()
 
 
+def test_nothing_below_a_floor_is_in_a_window(model, generator):
+    m = model("tiny-text", "exact")
+    memory = DenseMemory(m.spec, m.numerics, 2, floors=[2, 0], encoder_floors=[1, 1])
+    memory.begin(OWNERS, POSITIONS)
+    key = torch.randn(6, 64, generator=generator)
+    border = m.spec.decoder_start
+    for layer, count in ((border - 1, [0, 1, 0, 2, 1, 0]), (border, [0, 0, 1, 1, 2, 0])):
+        keys, present = memory.window(layer, key)
+        assert present.sum(1).tolist() == count
+        assert not keys[~present].any()
+        assert torch.equal(keys[3, -1], key[3])
+
+
+def test_a_narrowed_memory_knows_the_kept_rows_and_stores_no_others(model, generator):
+    m = model("tiny-text", "exact")
+    whole = DenseMemory(m.spec, m.numerics, 2, grain=8)
+    whole.begin(OWNERS, POSITIONS)
+    layer = m.spec.decoder_start
+    entry = torch.randn(6, 64, generator=generator)
+    whole.append(layer, entry, entry[:, :32])
+    memory = whole.narrow(torch.tensor([3, 4, PADDING]))
+    key = torch.randn(3, 64, generator=generator)
+    keys, present = memory.window(layer, key)
+    assert torch.equal(keys[:2, -1], key[:2]) and present[:2, -1].all() and not keys[2].any()
+    assert not keys[:, :-1].any()  # rows that are not kept left zeros
+    assert torch.equal(memory.entries(layer, torch.tensor([[2], [1], [0]]))[:2, 0], entry[[3, 4]])
+    (tile,) = memory.index_tiles(layer)
+    assert torch.equal(tile[0, :3], entry[[0, 1, 3], :32]) and not tile[2].any()
+    whole.begin(torch.tensor([0, 0]), torch.tensor([3, 4]))  # a forward that keeps no row
+    whole.begin(torch.tensor([0, 1]), torch.tensor([5, 2]))
+    later = torch.randn(2, 64, generator=generator)
+    keys, _ = whole.window(layer, later)
+    assert torch.equal(keys[0, -4], key[0]) and torch.equal(keys[1, -2], key[1])
+    assert torch.equal(keys[:, -1], later)
+
+
 def test_entries_and_tiles_hold_whole_groups_only(memory, generator):
     entry = torch.randn(6, 64, generator=generator)
     index_key = torch.randn(6, 32, generator=generator)
@@ -88,3 +125,13 @@ def test_rows_of_several_sequences_are_padded_to_whole_groups(model):
     assert rows.positions[12:].tolist() == [0] * 20
     assert torch.equal(rows.grams[0, :2], hashing.token_map[[6, 5]])
     assert rows.grams[0, 2:].tolist() == [hashing.pad] * 2
+
+
+def test_kept_rows_are_those_above_their_sequences_floor_padded_to_whole_groups(model):
+    hashing = model("tiny-text", "exact").weights.hashing
+    rows, owners = rows_of(hashing, [[5] * 10, [8] * 40], [4, 0], floors=[8, 39])
+    assert rows.kept.tolist() == [4, 5, 45] + [PADDING] * 29
+    assert owners[rows.kept[:3]].tolist() == [0, 0, 1]
+    rows, _ = rows_of(hashing, [[5] * 10], [0], floors=[10])
+    assert rows.kept.tolist() == []
+    assert rows_of(hashing, [[5] * 10], [0])[0].kept is None

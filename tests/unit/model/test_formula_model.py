@@ -253,3 +253,15 @@ def test_served_arithmetic_has_its_published_values(formula_model, make_model):
     assert logits.abs().mean().item() == pytest.approx(0.860720, abs=1e-3)
     lists = {2: [0, 2, 4, 6], 4: [4, 5, 7, 12], 5: [1, 15, 20, 21], 7: [0, 1, 14, 15]}
     assert {layer: trace["selected", layer][25].tolist() for layer in lists} == lists
+
+
+@pytest.mark.parametrize("chunks", [None, (16, 10), (9, 1, 7, 8, 1), (1,) * 26])
+@pytest.mark.parametrize("compact", [False, True])
+def test_bounded_replay_has_its_published_values(formula_model, make_model, seen, compact, chunks):
+    m = make_model(*formula_model("exact64"))
+    (logits,) = m.logits([PROMPT], chunk=chunks, floors=[16], compact=compact)
+    expected = [1.242545, 0.948332, 0.060256, 0.768400, 0.867890, 1.072636]
+    near(logits[-1, :6], expected, 2e-6)
+    assert int(logits[-1].argmax()) == 125
+    assert (logits[-1] - seen[0][-1]).abs().max().item() == pytest.approx(0.127239, abs=2e-6)
+    assert len(logits) == (10 if compact else 26)

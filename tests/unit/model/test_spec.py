@@ -91,6 +91,7 @@ BAD = [
     ("text_config", "kv_source_layer_ids", [0, 2, 3, 5], "ratio above 0"),
     ("text_config", "index_source_layer_ids", [1, 2, 3, 5, 6], "ratio above 0"),
     ("text_config", "kv_source_layer_ids", [3, 5], "a source of ratio 2 at or before layer 2"),
+    ("text_config", "kv_source_layer_ids", [2, 3, 5, 6], "none behind 5, the first of ratio 1"),
     ("text_config", "kv_source_layer_ids", "2", "a list of whole numbers"),
     ("text_config", "candidate_source_layer_id", 6, "-1 or one of"),
     ("text_config", "candidate_topk_blocks", 2, "index_topk"),

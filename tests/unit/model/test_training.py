@@ -31,19 +31,23 @@ def fresh(golden, model):
             if entry.loaded
         }
 
-        def loss(trace=None):
+        def loss(trace=None, floor=0, compact=False):
             weights = assemble(
                 base.spec,
                 params.__getitem__,
                 lambda name: Table(params[name], None, numerics.dtype),
                 base.weights.hashing,
             )
-            rows, owners = rows_of(weights.hashing, [ids, ids[:21]], [0, 0])
-            memory = DenseMemory(base.spec, numerics, 2)
+            floors = [floor, floor]
+            rows, owners = rows_of(
+                weights.hashing, [ids, ids[:21]], [0, 0], floors if compact else None
+            )
+            memory = DenseMemory(base.spec, numerics, 2, floors=floors)
             memory.begin(owners, rows.positions)
             out = decoder.hidden(base.spec, weights, numerics, rows, memory, trace)
-            logits = decoder.logits(weights, numerics, out)[: len(ids) - 1]
-            return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]))
+            first = 0 if compact else floor
+            logits = decoder.logits(weights, numerics, out)[first:][: len(ids) - 1 - floor]
+            return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[floor + 1 :]))
 
         return params, loss
 
@@ -127,3 +131,18 @@ def test_a_few_steps_of_descent_lower_the_loss(fresh):
         loss().backward()
         optimiser.step()
     assert loss() < before - 0.1
+
+
+def test_gradients_through_kept_rows_are_those_through_all_of_them(fresh):
+    params, loss = fresh("exact64")
+    loss(floor=15).backward()
+    expected = {name: tensor.grad for name, tensor in params.items()}
+    for tensor in params.values():
+        tensor.grad = None
+    loss(floor=15, compact=True).backward()
+    for name, tensor in params.items():
+        if expected[name] is None:
+            assert tensor.grad is None or not tensor.grad.any(), name
+        else:
+            mine = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+            torch.testing.assert_close(mine, expected[name], rtol=1e-9, atol=1e-12)
