@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from diptych.core.ids import Key
 from diptych.core.sampling import Sampling
 
+PRIORITIES = ("interactive", "normal", "batch")  # the most urgent first
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -20,7 +22,9 @@ class Generation:
     sampling: Sampling
     max_new: int
     forced: tuple[int, ...] = ()
-    scope: bytes = b""  # 16 bytes; h_0 of the block chain (core/blocks.py)
+    scope: bytes = b""  # 16 bytes; h_0 of the block chain (core/blocks.py); none: no caching
+    priority: str = "normal"  # one of PRIORITIES
+    tenant: str = "default"  # waits in line with its own requests, not with those of others
 
     @property
     def tokens(self) -> tuple[int, ...]:

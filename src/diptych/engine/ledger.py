@@ -1,4 +1,4 @@
-"""Who is where: waiting, running, held or reserved, and who owns which pages.
+"""Who is where: preparing, waiting, running, held or reserved, and who owns which pages.
 
 Steps are planned, executed and committed in order, and at most one is executed while the next one
 is planned:
@@ -14,18 +14,22 @@ Pages come back to the pools when the last plan that touches them has been commi
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from diptych.core.errors import BadRequest, Broken
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import Generation
+from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
+from diptych.engine.anchors import AnchorPool
 from diptych.engine.block_pool import BlockPool
+from diptych.engine.planner import Planner
+from diptych.engine.pools import Hit, Holding, Pools
 from diptych.engine.port import Counts, Pages
+from diptych.engine.prefix_cache import Chain, Retention
 from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check, finish_of
-from diptych.engine.scheduler import Choice, Limits, Piece, Plan, choose
+from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
+from diptych.engine.swap import SwapSpace
 
 Outcome = int | Broken  # of a sampled row: a token, or why there is none
 
@@ -40,55 +44,87 @@ class Reservation:
 
 
 class Ledger:
-    """The book-keeping behind the engine's steps; all of it on one thread."""
+    """The book-keeping behind the engine's steps; all of it on one thread. The time is given."""
 
-    def __init__(self, bounds: Bounds, limits: Limits, blocks: BlockPool, slots: SlotPool) -> None:
+    def __init__(
+        self,
+        bounds: Bounds,
+        limits: Limits,
+        blocks: BlockPool,
+        slots: SlotPool,
+        anchors: AnchorPool | None = None,
+        space: SwapSpace | None = None,
+    ) -> None:
         self.bounds = bounds
         self.limits = limits
-        self._blocks = blocks
-        self._slots = slots
-        self._waiting: dict[Key, Request] = {}
-        self._running: dict[Key, Request] = {}
+        self._pools = Pools(
+            limits, blocks, slots, anchors or AnchorPool(0), space or SwapSpace(0, 0)
+        )
+        self._planner = Planner(limits, self._pools)
+        self._running = self._planner.running
+        self._queue = self._planner.queue
+        self._preparing: dict[Key, Request] = {}
         self._held: dict[Key, Request] = {}
         self._reserved: dict[Key, Reservation] = {}
+        self._arrivals = 0
         self._tokens_total = 0
         self._steps = 0  # planned
         self._unretired: deque[Plan] = deque()
-        self._fenced: deque[tuple[int, Request]] = deque()  # by the plan that must come back first
 
     @property
     def has_work(self) -> bool:
         """Whether there is something to compute, now or once pages are free, or to commit."""
-        return bool(self._running or self._waiting or self._unretired)
+        return bool(self._running or self._queue or self._unretired)
 
-    def submit(self, generation: Generation, *, hold: bool) -> None:
-        """Queue a prompt; BadRequest if it is malformed or can never fit."""
+    def submit(
+        self, generation: Generation, *, hold: bool, ready: bool = True, now_s: float = 0.0
+    ) -> None:
+        """Queue a prompt; BadRequest if it is malformed or can never fit.
+
+        One that is not ready (its grammar is being compiled) is known but waits outside the queue,
+        where it holds back nobody, until `ready` or `drop`.
+        """
         self._expect_unknown(generation.key)
         check(generation, self.bounds)
-        positions = capacity(generation, self.bounds, hold=hold)
-        self._expect_possible(positions)
-        self._waiting[generation.key] = Request(
-            generation,
-            hold=hold,
-            adopted=False,
-            capacity=positions,
-            tokens=list(generation.tokens),
-        )
+        request = self._request(generation, hold=hold, adopted=False)
+        self._expect_possible(request.capacity)
+        if ready:
+            self._queue.put(request, now_s)
+        else:
+            self._preparing[generation.key] = request
+
+    def ready(self, key: Key, now_s: float = 0.0) -> bool:
+        """Queue a request that was being prepared, as old as it is; False if it was dropped."""
+        request = self._preparing.pop(key, None)
+        if request is None:
+            return False
+        self._queue.put(request, now_s)
+        return True
 
     def reserve(self, key: Key, positions: int) -> Pages | None:
-        """Set pages aside; None unless there is room for this and for all that wait."""
+        """Set pages aside; None unless there is room for this and for all that wait.
+
+        Reserved and held pages cannot be taken away, so there must also be enough others for the
+        longest sequence here to come to its end.
+        """
         self._expect_unknown(key)
         if positions < 1:
             raise BadRequest(f"capacity is {positions}; expected at least 1", param="capacity")
         positions = min(positions, self.bounds.max_model_len - 1)
         self._expect_possible(positions)
-        claimed = sum(blocks_for(r.capacity, self.limits.grain) for r in self._waiting.values())
-        need = blocks_for(positions, self.limits.grain)
-        if self._blocks.num_free < claimed + need or self._slots.num_free <= len(self._waiting):
+        pools, need = self._pools, blocks_for(positions, self.limits.grain)
+        claimed = sum(pools.num_needed(request, Hit()) for request in self._queue)
+        if pools.blocks.num_free < claimed + need or pools.slots.num_free <= len(self._queue):
             return None
-        pages = self._take(positions)
-        self._reserved[key] = Reservation(key, *pages)
-        return Pages(*pages, num_tokens=0)
+        fixed = sum(len(request.blocks) for request in self._held.values())
+        fixed += sum(len(reservation.blocks) for reservation in self._reserved.values())
+        live = (*self._running.values(), *self._queue)
+        longest = max((blocks_for(r.capacity, self.limits.grain) for r in live), default=0)
+        if pools.blocks.num_blocks - fixed - need < longest:
+            return None
+        blocks, slot = pools.reserve(positions)
+        self._reserved[key] = Reservation(key, blocks, slot)
+        return Pages(blocks, slot, num_tokens=0)
 
     def adopt(self, generation: Generation) -> None:
         """Run a reserved sequence, all of whose tokens but the last are written."""
@@ -96,26 +132,21 @@ class Ledger:
         if reservation is None:
             raise BadRequest(f"{generation.key}: nothing is reserved under this key")
         check(generation, self.bounds)
-        positions = capacity(generation, self.bounds, hold=False)
-        need = blocks_for(positions, self.limits.grain)
+        request = self._request(generation, hold=False, adopted=True)
+        need = blocks_for(len(request.tokens), self.limits.grain)
         if need > len(reservation.blocks):
             raise BadRequest(
                 f"{generation.key}: {len(reservation.blocks)} blocks are reserved; expected "
                 f"{need} for this generation"
             )
+        self._expect_possible(request.capacity)
         del self._reserved[generation.key]
-        tokens = list(generation.tokens)
-        self._running[generation.key] = Request(
-            generation,
-            hold=False,
-            adopted=True,
-            capacity=positions,
-            tokens=tokens,
-            written=len(tokens) - 1,
-            launched=len(tokens) - 1,
-            blocks=reservation.blocks,
-            slot=reservation.slot,
-        )
+        request.written = request.launched = len(request.tokens) - 1
+        request.blocks, request.slot = reservation.blocks[:need], reservation.slot
+        request.cached = 0
+        self._pools.free(Holding(reservation.blocks[need:]))  # it grows again when it must
+        self._pools.publish(request)
+        self._running[generation.key] = request
 
     def held(self, key: Key) -> Pages | None:
         """Pages of a sequence that waits, computed, for its `drop`."""
@@ -123,36 +154,37 @@ class Ledger:
         return request.pages(self.limits.grain) if request else None
 
     def drop(self, key: Key) -> bool:
-        """Forget a sequence wherever it stands; False if it stands nowhere."""
+        """Forget a sequence wherever it stands; False if it stands nowhere.
+
+        The key can be used again at once, the pages once no plan that is out touches them.
+        """
         reservation = self._reserved.pop(key, None)
         if reservation is not None:
-            self._free(reservation)
+            self._pools.free(Holding(reservation.blocks, reservation.slot))
             return True
-        owner = self._running.pop(key, None) or self._held.pop(key, None)
-        if owner is None:
-            return self._waiting.pop(key, None) is not None
-        self._release(owner)
+        request = (
+            self._running.pop(key, None)
+            or self._held.pop(key, None)
+            or self._preparing.pop(key, None)
+            or self._queue.pop(key)
+        )
+        if request is None:
+            return False
+        self._release(request)
         return True
 
-    def next_plan(self) -> Plan:
+    def next_plan(self, now_s: float = 0.0) -> Plan:
         """Choose the next step and give pages to whom it admits.
 
-        At most one plan may be out. An idle plan needs no executing, no commit; if another
-        one is out, there may be more to do once that is committed.
+        At most one plan may be out. An idle plan needs no executing, no commit; if another one is
+        out, there may be more to do once that is committed.
         """
         assert len(self._unretired) < 2, "two plans are out already"
-        chosen = choose(
-            self._running.values(),
-            self._waiting.values(),
-            self._blocks.num_free,
-            self._slots.num_free,
-            self.limits,
-        )
-        for key in list(islice(self._waiting, chosen.admit)):
-            request = self._waiting.pop(key)
-            request.blocks, request.slot = self._take(request.capacity)
-            self._running[key] = request
-        return self._launch(chosen)
+        plan = self._planner.plan(self._steps, now_s)
+        if not plan.idle:
+            self._steps += 1
+            self._unretired.append(plan)
+        return plan
 
     def commit(self, done: Plan, outcomes: Sequence[Outcome]) -> tuple[list[Row], list[Chunk]]:
         """Record the oldest plan that is out as computed.
@@ -162,6 +194,7 @@ class Ledger:
         """
         if done.idle:
             return [], []
+        self._begin_retire(done)
         rows: list[Row] = []
         chunks: list[Chunk] = []
         upcoming = iter(outcomes)
@@ -170,125 +203,125 @@ class Ledger:
             outcome = next(upcoming) if piece.samples else None
             if request.ended:
                 continue
-            request.written = piece.end
+            request.written = piece.start + piece.count
+            if request.chain is not None:
+                self._pools.publish(request)
             if outcome is not None:
                 rows.append(self._extend(request, outcome))
             else:
-                chunks.append(Chunk(request.key, piece.end, last_chunk_started=False))
-        self._retire(done)
+                progress = max(piece.end, request.replay_end)
+                chunks.append(Chunk(request.key, progress, last_chunk_started=False))
+        self._planner.swapping.pop(done.step, None)
+        self._pools.end_retire(done.step, failed=False)
         return rows, chunks
 
     def fail(self, failed: Plan, message: str) -> list[Row]:
-        """End every sequence of the oldest plan that is out, which broke."""
+        """End every sequence of the oldest plan that is out, which broke.
+
+        None of its orders counts as carried out: what it swapped out is computed again.
+        """
         if failed.idle:
             return []
-        rows = [
-            self._end(piece.request, message) for piece in failed.pieces if not piece.request.ended
-        ]
-        self._retire(failed)
+        self._begin_retire(failed)
+        rows = [self._end(p.request, message) for p in failed.pieces if not p.request.ended]
+        for request in self._planner.swapping.pop(failed.step, ()):
+            if not request.ended:
+                self._pools.lose_swapped(request)
+        self._pools.end_retire(failed.step, failed=True)
         return rows
 
     def counts(self) -> Counts:
+        pools, planner = self._pools, self._planner
         return Counts(
             running=len(self._running),
-            waiting=len(self._waiting),
+            waiting=len(self._queue),
             held=len(self._held),
             reserved=len(self._reserved),
-            free_blocks=self._blocks.num_free,
-            num_blocks=self._blocks.num_blocks,
-            free_slots=self._slots.num_free,
-            num_slots=self._slots.num_slots,
+            free_blocks=pools.blocks.num_free,
+            num_blocks=pools.blocks.num_blocks,
+            free_slots=pools.slots.num_free,
+            num_slots=pools.slots.num_slots,
             tokens_total=self._tokens_total,
+            preparing=len(self._preparing),
+            swapped=sum(request.swapped is not None for request in self._queue),
+            cached_blocks=pools.blocks.cache.num_idle,
+            anchors=pools.anchors.num_used,
+            num_anchors=pools.anchors.num_anchors,
+            query_tokens_total=planner.query_tokens_total,
+            hit_tokens_total=planner.hit_tokens_total,
+            preemptions_total=planner.preemptions_total,
+            swaps_total=planner.swaps_total,
         )
 
     def check(self) -> None:
-        """Assert that every page has exactly one owner, or is free."""
-        owners: list[Request | Reservation] = [
-            *self._running.values(),
-            *self._held.values(),
-            *self._reserved.values(),
-            *(request for _, request in self._fenced),
-        ]
-        self._blocks.check([page for owner in owners for page in owner.blocks])
-        self._slots.check([owner.slot for owner in owners])
+        """Assert that every page has exactly its owners, or is free."""
+        requests = (*self._running.values(), *self._held.values(), *self._queue)
+        self._pools.check(
+            [
+                *(Holding(request.blocks, request.slot, request.swapped) for request in requests),
+                *(Holding(r.blocks, r.slot) for r in self._reserved.values()),
+            ]
+        )
 
-    def _launch(self, chosen: Choice) -> Plan:
-        if not chosen.rows:
-            return Plan()
-        pieces = []
-        for request, count in chosen.rows:
-            unknown = request.is_sampling
-            end = request.launched + count
-            pieces.append(
-                Piece(
-                    request,
-                    request.launched,
-                    count,
-                    samples=unknown or end == len(request.tokens),
-                    blocks=request.blocks,
-                    slot=request.slot,
-                    unknown=unknown,
-                    floor=request.floor,
-                    encoder_floor=request.encoder_floor,
-                )
-            )
-            request.launched = end
-            request.last_step = self._steps
-        launched = Plan(tuple(pieces), self._steps)
-        self._steps += 1
-        self._unretired.append(launched)
-        return launched
-
-    def _retire(self, done: Plan) -> None:
+    def _begin_retire(self, plan: Plan) -> None:
         oldest = self._unretired.popleft()
-        assert oldest is done, f"plan {done.step} is not the oldest one out, {oldest.step}"
-        while self._fenced and self._fenced[0][0] <= done.step:
-            self._free(self._fenced.popleft()[1])
+        assert oldest is plan, f"plan {plan.step} is not the oldest one out, {oldest.step}"
+        self._pools.begin_retire(plan.step)
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
         if isinstance(outcome, Broken):
             return self._end(request, outcome.message)
+        is_first = len(request.tokens) == len(request.generation.tokens)
         request.tokens.append(outcome)
         self._tokens_total += 1
         finish, stop_token = finish_of(request, self.bounds)
         if finish is not None:
-            self._release(self._running.pop(request.key))
+            del self._running[request.key]
+            self._release(request)
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
-        return Row(request.key, (outcome,), finish, stop_token=stop_token)
+        cached = (request.cached or 0) if is_first else 0
+        return Row(request.key, (outcome,), finish, cached, stop_token)
 
     def _end(self, request: Request, message: str) -> Row:
-        self._release(self._running.pop(request.key))
+        del self._running[request.key]
+        self._release(request)
         return Row(request.key, finish=Finish.ERROR, message=message)
 
-    def _take(self, positions: int) -> tuple[tuple[int, ...], int]:
-        """Pages for so many positions, once it is known that they are there."""
-        blocks = self._blocks.alloc(blocks_for(positions, self.limits.grain))
-        slot = self._slots.take()
-        assert blocks is not None and slot is not None, "pages were promised that are not free"
-        return blocks, slot
-
     def _release(self, request: Request) -> None:
-        """End a request; its pages come back when no plan that is out touches them."""
         request.ended = True
-        if self._unretired and request.last_step >= self._unretired[0].step:
-            self._fenced.append((request.last_step, request))
-        else:
-            self._free(request)
+        self._pools.release(request)
 
-    def _free(self, owner: Request | Reservation) -> None:
-        self._blocks.free(owner.blocks)
-        self._slots.free(owner.slot)
+    def _request(self, generation: Generation, *, hold: bool, adopted: bool) -> Request:
+        """A request as it arrives, without pages."""
+        limits, rank = self.limits, PRIORITIES.index(generation.priority)
+        self._arrivals += 1
+        request = Request(
+            generation,
+            hold,
+            adopted,
+            capacity(generation, self.bounds, hold=hold),
+            list(generation.tokens),
+            floor=limits.floor(len(generation.prompt)),
+            order=self._arrivals,
+            rank=rank,
+        )
+        if generation.scope and limits.replay:
+            is_batch = generation.priority == "batch"
+            retention = Retention.EPHEMERAL if is_batch else Retention.SESSION
+            request.chain = Chain(generation.scope, limits.grain, retention)
+        return request
 
     def _expect_unknown(self, key: Key) -> None:
-        if any(key in m for m in (self._waiting, self._running, self._held, self._reserved)):
+        known = (self._preparing, self._queue, self._running, self._held, self._reserved)
+        if any(key in keys for keys in known):
             raise BadRequest(f"{key} is known already", code="duplicate_request")
 
     def _expect_possible(self, positions: int) -> None:
         need = blocks_for(positions, self.limits.grain)
-        if need > self._blocks.num_blocks:
+        if need > self._pools.blocks.num_blocks:
             raise BadRequest(
                 f"the request may need {need} blocks of {self.limits.grain} tokens; this worker "
-                f"has {self._blocks.num_blocks} in all",
+                f"has {self._pools.blocks.num_blocks} in all",
                 code="context_length_exceeded",
             )

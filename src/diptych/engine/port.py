@@ -29,11 +29,20 @@ class Counts:
     waiting: int
     held: int
     reserved: int
-    free_blocks: int
+    free_blocks: int  # empty or cached
     num_blocks: int
     free_slots: int
     num_slots: int
     tokens_total: int
+    preparing: int = 0  # known, and not in the queue yet
+    swapped: int = 0  # of those waiting: their bytes lie in host memory
+    cached_blocks: int = 0  # of the free ones: the prefix cache would find them
+    anchors: int = 0
+    num_anchors: int = 0
+    query_tokens_total: int = 0  # of prompts looked up in the prefix cache
+    hit_tokens_total: int = 0  # of them: not computed again
+    preemptions_total: int = 0
+    swaps_total: int = 0  # of the preemptions: to host memory; the rest is computed again
 
 
 class EnginePort(Protocol):

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import Generation
+from diptych.core.request import PRIORITIES, Generation
 from diptych.engine.port import Pages
+from diptych.engine.prefix_cache import Chain
 from diptych.engine.swap import SwapCopy
 
 
@@ -38,8 +39,13 @@ class Request:
     launched: int = 0
     floor: int = 0  # R: decoder layers run on positions from here on, and see no others
     encoder_floor: int = 0  # windows of encoder layers begin here: over 0 after producer replay
-    swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
+    replay_end: int = 0  # positions below are in shared blocks: computed for their windows only
     last_step: int = -1  # the newest plan that touches its pages
+    order: int = 0  # of arrival
+    rank: int = 1  # its class, as an index into PRIORITIES; waiting makes it more urgent
+    cached: int | None = None  # positions that came from the prefix cache; None: not admitted yet
+    chain: Chain | None = None  # None: nothing of it is cached
+    swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
 
     @property
@@ -105,6 +111,11 @@ def check(generation: Generation, bounds: Bounds) -> None:
             f"max_new is {generation.max_new}; expected more than the "
             f"{len(generation.forced)} output tokens that exist already",
             param="max_new",
+        )
+    if generation.priority not in PRIORITIES:
+        raise BadRequest(
+            f"priority is {generation.priority!r}; expected one of {', '.join(PRIORITIES)}",
+            param="priority",
         )
     generation.sampling.check()
 

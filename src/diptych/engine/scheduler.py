@@ -1,19 +1,36 @@
-"""What the next step computes. Knows lengths and counts; knows no tensors, no threads, no clock."""
+"""A step as data, and the rules it is made by. Knows lengths; knows no tensors, no threads."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from diptych.engine.anchors import AnchorCopy
-from diptych.engine.requests import Request, blocks_for
+from diptych.engine.requests import Request
 from diptych.engine.swap import SwapCopy
+
+KEEP_MARGIN = 12  # rows of a prompt, beside a window, that its decoder layers always compute
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a step."""
+    """Bounds of a step, and what the engine's mode allows."""
 
     grain: int  # tokens a block
     max_batch_tokens: int  # rows of a step, at least one a sequence
+    window: int = 0  # W
+    replay: bool = (
+        False  # decoder layers see the end of a prompt only; without it nothing is cached
+    )
+    deterministic: bool = True  # a cached prefix is used up to its last anchor only
+    class_limits_s: tuple[float, ...] = (math.inf, 30.0, 120.0)  # of waiting in each of PRIORITIES
+
+    @property
+    def keep(self) -> int:
+        return self.window + KEEP_MARGIN
+
+    def floor(self, prompt_len: int) -> int:
+        """R: where the decoder layers begin."""
+        return max(0, prompt_len - self.keep) if self.replay else 0
 
 
 @dataclass(slots=True)  # not frozen: that costs 3 us each, and a step makes hundreds
@@ -86,58 +103,30 @@ class Plan:
         return not (self.pieces or self.swap_outs)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What to compute, and how many requests from the front of the queue get pages for it."""
+def cut(request: Request, budget: int) -> int:
+    """Positions of a sequence to compute in this step: no further than its next stop."""
+    start, end = request.launched, len(request.tokens)
+    if request.chain is not None:
+        end = next((stop for stop in request.chain.stops if start < stop < end), end)
+    return min(end - start, budget)
 
-    rows: tuple[tuple[Request, int], ...] = ()  # request, positions
-    admit: int = 0
+
+def urgency(request: Request) -> tuple[int, int]:
+    """Who comes first when pages are short."""
+    return request.rank, request.order
 
 
-def choose(
-    running: Iterable[Request],
-    waiting: Iterable[Request],
-    free_blocks: int,
-    free_slots: int,
-    limits: Limits,
-) -> Choice:
-    """Choose the rows of the next step. Touches nothing.
+def victim(
+    candidates: Iterable[Request],
+    *,
+    in_flight: Callable[[Request], bool],
+    fits_host: Callable[[Request], bool],
+    num_freed: Callable[[Request], int],
+) -> Request | None:
+    """Whose pages to take: of the least urgent class, and with the least lost for what is won."""
 
-    1. Every sequence that is one row away from a token gets its row.
-    2. Prompts under way go on, oldest first, as far as the row budget reaches.
-    3. The queue is admitted in order while budget, a slot, and all blocks a request may ever need
-       are there; so whatever was admitted can finish, and the first that does not fit holds
-       back those behind it.
-    """
-    budget = limits.max_batch_tokens
-    rows: list[tuple[Request, int]] = []
+    def key(request: Request) -> tuple[int, bool, bool, float, int]:
+        lost = request.launched / max(num_freed(request), 1)
+        return -request.rank, in_flight(request), not fits_host(request), lost, -request.order
 
-    def compute(request: Request) -> None:
-        nonlocal budget
-        count = min(request.remaining, budget)
-        rows.append((request, count))
-        budget -= count
-
-    prompts: list[Request] = []
-    for request in running:
-        if request.is_done_when_retired:
-            continue
-        if request.remaining == 1:
-            compute(request)
-        else:
-            prompts.append(request)
-    for request in prompts:
-        if budget <= 0:
-            break
-        compute(request)
-    admit = 0
-    for request in waiting:
-        need = blocks_for(request.capacity, limits.grain)
-        if budget <= 0 or free_slots == 0 or need > free_blocks:
-            break
-        free_slots -= 1
-        free_blocks -= need
-        admit += 1
-        compute(request)
-    assert budget >= 0, "more sequences are running than a step has rows"
-    return Choice(tuple(rows), admit)
+    return min(candidates, key=key, default=None)

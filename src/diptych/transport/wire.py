@@ -5,7 +5,7 @@ from diptych.core.blocks import HASH_BYTES, pack_ids, unpack_ids
 from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import Generation
+from diptych.core.request import PRIORITIES, Generation
 from diptych.core.sampling import Sampling
 from diptych.core.step import Chunk, Row
 from diptych.transport.errors import kind_of, make
@@ -37,6 +37,8 @@ def generation_to_pb(generation: Generation) -> pb.Generation:
             stop_token_ids=s.stop_token_ids,
         ),
         scope=generation.scope,
+        priority=generation.priority,
+        tenant=generation.tenant,
     )
 
 
@@ -56,6 +58,11 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         )
     if len(generation.scope) not in (0, HASH_BYTES):
         raise BadRequest(f"scope has {len(generation.scope)} bytes; expected 16", param="scope")
+    priority = generation.priority or "normal"
+    if priority not in PRIORITIES:
+        raise BadRequest(
+            f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}", param="priority"
+        )
     s = generation.sampling
     sampling = Sampling(
         temperature=s.temperature,
@@ -74,6 +81,8 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         sampling=sampling,
         max_new=generation.max_new,
         scope=generation.scope,
+        priority=priority,
+        tenant=generation.tenant or "default",
     )
 
 

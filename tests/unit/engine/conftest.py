@@ -19,8 +19,11 @@ from diptych.core.sampling import Sampling
 from diptych.core.step import Row, StepOutput
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.build import build_engine
+from diptych.engine.device import Device
 from diptych.engine.ledger import Ledger, Outcome
 from diptych.engine.loop import Engine
+from diptych.engine.options import Options
+from diptych.engine.port import Counts
 from diptych.engine.requests import Bounds, Request, capacity
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
@@ -48,11 +51,15 @@ def make_generation(
     prompt: tuple[int, ...] = (),
     forced: tuple[int, ...] = (),
     sampling: Sampling | None = None,
+    scope: bytes = b"",
+    priority: str = "normal",
+    tenant: str = "default",
 ) -> Generation:
     """A greedy generation whose end-of-sequence token is ignored."""
     sampling = sampling or Sampling(temperature=0, ignore_eos=True)
     prompt = prompt or tuple(2 + i % 50 for i in range(prompt_len))
-    return Generation(Key(name, attempt), prompt, sampling, max_new, forced)
+    key = Key(name, attempt)
+    return Generation(key, prompt, sampling, max_new, forced, scope, priority, tenant)
 
 
 def make_request(generation: Generation, *, hold: bool = False) -> Request:
@@ -142,6 +149,13 @@ class Watched:
         await self.until(lambda: all(r and r[-1].finish for r in map(self.rows, names)))
 
 
+def is_at_rest(counts: Counts) -> bool:
+    """Whether nothing is left of any request."""
+    owned = counts.running + counts.waiting + counts.held + counts.reserved
+    pages = (counts.num_blocks - counts.free_blocks) + (counts.num_slots - counts.free_slots)
+    return owned + pages == 0
+
+
 @asynccontextmanager
 async def watched(make: Callable[..., Engine]) -> AsyncIterator[Watched]:
     """Run an engine made by `make(on_step=, loop=)`; at the end all its pages must be free."""
@@ -154,22 +168,22 @@ async def watched(make: Callable[..., Engine]) -> AsyncIterator[Watched]:
 
     engine = make(on_step=on_step, loop=asyncio.get_running_loop())
     try:
-        yield Watched(engine, outputs, changed)
-        counts = engine.counts()
-        assert counts.free_blocks == counts.num_blocks
-        assert counts.free_slots == counts.num_slots
-        assert counts.running == counts.waiting == counts.held == counts.reserved == 0
+        it = Watched(engine, outputs, changed)
+        yield it
+        await it.until(lambda: is_at_rest(engine.counts()))  # a last row may still be under way
     finally:
         await engine.stop()
 
 
 @asynccontextmanager
-async def fake_engine(runner: FakeRunner, ledger: Ledger | None = None) -> AsyncIterator[Watched]:
+async def fake_engine(
+    runner: FakeRunner, ledger: Ledger | None = None, device: Device | None = None
+) -> AsyncIterator[Watched]:
     ledger = ledger or make_ledger()
 
     def make(**where: object) -> Engine:
         layout = make_layout([], grain=8, ring=8, numerics="none")
-        stepper = Stepper(ledger, runner)
+        stepper = Stepper(ledger, runner, device)
         engine = Engine(stepper, Pages(), layout=layout, namespace=b"n" * 16, **where)
         engine.start()
         return engine
@@ -183,7 +197,8 @@ async def fake_engine(runner: FakeRunner, ledger: Ledger | None = None) -> Async
 async def tiny_engine(numerics: str = "exact", **sizes: int) -> AsyncIterator[Watched]:
     def make(**where: object) -> Engine:
         sizes.setdefault("block_tokens", 8)
-        return build_engine(TINY, model_name="tiny", numerics=numerics, **sizes, **where)
+        options = Options(numerics=numerics, **sizes)
+        return build_engine(TINY, model_name="tiny", options=options, **where)
 
     async with watched(make) as it:
         yield it

@@ -28,12 +28,29 @@ GENERATION = Generation(
     sampling=Sampling(0.5, 0.9, 40, 0.1, 2**64 - 1, True, (3, 4)),
     max_new=9,
     scope=bytes(range(16)),
+    priority="interactive",
+    tenant="acme",
 )
 
 
 def test_a_generation_crosses_as_it_is() -> None:
     sent = pb.Generation.FromString(generation_to_pb(GENERATION).SerializeToString())
     assert generation_from_pb(sent) == GENERATION
+
+
+def test_a_generation_without_class_and_tenant_has_the_usual_ones() -> None:
+    sent = generation_to_pb(GENERATION)
+    sent.ClearField("priority")
+    sent.ClearField("tenant")
+    read = generation_from_pb(sent)
+    assert (read.priority, read.tenant) == ("normal", "default")
+
+
+def test_a_class_that_does_not_exist_is_refused() -> None:
+    sent = generation_to_pb(GENERATION)
+    sent.priority = "urgent"
+    with pytest.raises(BadRequest, match="priority is 'urgent'; expected one of interactive"):
+        generation_from_pb(sent)
 
 
 @pytest.mark.parametrize(
