@@ -65,8 +65,10 @@ class Batch:
         return Batch([_above_floor(piece) for piece in self.pieces], self._grain)
 
     @cached_property
-    def kept(self) -> Ints:
-        """Rows of this batch that are the rows of `behind`; PADDING for its padding."""
+    def kept(self) -> Ints | None:
+        """Rows of this batch that are the rows of `behind`, PADDING for its padding; None: all."""
+        if self.behind is self:
+            return None
         real = np.flatnonzero(self.positions >= self.floors[self.owners])[: self.behind.num_rows]
         return np.pad(real, (0, self.behind.padded - len(real)), constant_values=PADDING)
 
@@ -105,7 +107,7 @@ class Batch:
             torch.from_numpy(ids[:, 0].copy()),
             torch.from_numpy(self.positions),
             grams,
-            kept=None if self.behind is self else torch.from_numpy(self.kept),
+            kept=None if self.kept is None else torch.from_numpy(self.kept),
         )
 
 

@@ -65,16 +65,14 @@ class DenseMemory:
 
     def window(self, layer: int, key: Tensor) -> tuple[Tensor, Tensor]:
         history = self._store(self._windows, layer, self._records.window.round(key))
-        is_decoder = layer >= self._spec.decoder_start
-        floors = (self._floors if is_decoder else self._encoder_floors)[self._sequences]
         positions = self._positions.unsqueeze(1) + torch.arange(1 - self._spec.window, 1)
-        found = self._find(torch.where(positions < floors.unsqueeze(1), _ABSENT, positions))
+        found = self._find(self._above_floor(layer, positions))
         return _gather(history, found), found != _ABSENT
 
     def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
         begins = self._positions % self._spec.layers[layer].ratio == 0
-        before = torch.where(begins, _ABSENT, self._positions - 1)
-        found = self._find(before.unsqueeze(1)).squeeze(1)
+        before = torch.where(begins, _ABSENT, self._positions - 1).unsqueeze(1)
+        found = self._find(self._above_floor(layer, before)).squeeze(1)
         values, scores = self._carries.get(layer, (value[:0], score[:0]))
         values, scores = torch.cat((values, value)), torch.cat((scores, score))
         self._carries[layer] = values, scores
@@ -110,6 +108,12 @@ class DenseMemory:
         added = added.index_copy(0, self._rows[known] - len(history), new[known])
         histories[layer] = torch.cat((history, added))
         return histories[layer]
+
+    def _above_floor(self, layer: int, positions: Tensor) -> Tensor:
+        """Positions [T, k] that are not below the floor of a layer; others become absent."""
+        is_decoder = layer >= self._spec.decoder_start
+        floors = (self._floors if is_decoder else self._encoder_floors)[self._sequences]
+        return torch.where(positions < floors.unsqueeze(1), _ABSENT, positions)
 
     def _find(self, positions: Tensor) -> Tensor:
         """History rows of positions [T, k] of each row's own sequence; absent ones are -1."""

@@ -58,7 +58,8 @@ class Memory(Protocol):
     def previous(self, layer: int, value: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
         """Store a compressor's inputs [T, d]; return those of each row's predecessor (p - 1).
 
-        Rows that begin a group have none (zeros): groups do not overlap.
+        Rows that begin a group have none (zeros), as groups do not overlap; nor has the first row
+        above the encoder's floor.
         """
         ...
 

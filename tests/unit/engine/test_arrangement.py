@@ -59,6 +59,12 @@ def test_a_slot_of_the_release_holds_43_windows_and_the_carry_of_three_compresso
     assert layout.slot_bytes == 43 * 136 * 528 + 3 * 7 * 4096
 
 
+def test_an_anchor_of_the_release_is_the_windows_of_its_encoder() -> None:
+    layout = arrange(released(), NUMERICS["served"], 128)
+    assert layout.anchor_bytes == 20 * 128 * 528 == 1_351_680
+    assert sizes(layout, Pool.ANCHOR) == {Kind.ANCHOR: 1_351_680}
+
+
 def test_only_encoder_windows_are_kept_by_the_tier_and_they_come_first() -> None:
     layout = arrange(SPEC, NUMERICS["served"], 16)
     kept = [e for e in layout.entries if e.pool is Pool.SLOT and not e.dropped]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -68,3 +70,58 @@ def test_positions_before_the_start_are_absent() -> None:
     assert at.present[:2].tolist() == [[False, False, True], [False, True, True]]
     assert at.source[0].tolist() == [32, 32, 0]
     assert len(at.read_slots) == 0
+
+
+def floored(start: int, count: int, floor: int, slot: int = 1) -> Piece:
+    return replace(piece([1] * 20, start, count, slot), floor=floor)
+
+
+def test_rows_below_their_floor_stop_at_the_border() -> None:
+    pieces = [floored(4, 6, 8, 1), floored(0, 3, 9, 2), floored(10, 1, 4, 3)]
+    batch = Batch(pieces, grain=8, compact=True)
+    behind = batch.behind
+    assert batch.kept is not None and batch.kept.tolist() == [4, 5, 9] + [-1] * 29
+    assert behind.num_rows == 3 and behind.padded == 32
+    assert behind.positions[:3].tolist() == [8, 9, 10]
+    assert behind.owners[:4].tolist() == [0, 0, 2, 3]  # the last one is padding's
+    assert behind.last_rows[[0, 2]].tolist() == [1, 2]
+    rows = batch.rows(None)
+    assert rows.kept is not None and rows.kept.tolist() == batch.kept.tolist()
+
+
+def test_nothing_is_cut_where_no_row_is_below_its_floor_or_all_are_computed() -> None:
+    pieces = [floored(8, 3, 8), floored(5, 1, 0, slot=2)]
+    for batch in (Batch(pieces, 8, compact=True), Batch([floored(0, 9, 5)], 8)):
+        assert batch.behind is batch and batch.kept is None and batch.rows(None).kept is None
+
+
+def test_a_batch_may_have_no_row_behind_the_border() -> None:
+    batch = Batch([floored(0, 5, 5)], grain=8, compact=True)
+    assert batch.behind.padded == 0
+    assert batch.kept is not None and batch.kept.tolist() == []
+
+
+def test_entries_of_replayed_rows_are_not_written_again() -> None:
+    batch = Batch([replace(piece([1] * 20, 4, 6), replayed=4)], grain=8)
+    assert groups(batch, ratio=2, per_page=4).rows.tolist() == [5]
+    assert groups(batch, ratio=1, per_page=8).rows.tolist() == [4, 5]
+
+
+def test_a_ring_holds_nothing_below_a_floor() -> None:
+    batch = Batch([piece([1] * 20, 9, 4, slot=3)], grain=8)
+    at = ring(batch, size=8, reach=4, floors=np.array([8, 0]))
+    assert at.present[:2].tolist() == [[False] * 3 + [True] * 2, [False] * 2 + [True] * 3]
+    assert at.source[0].tolist() == [32, 32, 32, 36, 0]
+    inside = ring(batch, size=8, reach=4, floors=np.array([11, 0]))
+    assert len(inside.read_slots) == 0
+    assert not inside.present[:2].any() and inside.present[2].tolist() == [False] * 4 + [True]
+    assert inside.write_rows.tolist() == [2, 3] and inside.write_records.tolist() == [3, 4]
+
+
+def test_a_compressors_inputs_are_read_within_their_group() -> None:
+    even, odd = piece([1] * 20, 8, 2, slot=1), piece([1] * 20, 9, 2, slot=2)
+    at = ring(Batch([even, odd], grain=8), 4, 1, np.zeros(3, np.int64), ratio=2)
+    assert at.present[:4, 0].tolist() == [False, True, True, False]
+    assert at.read_slots.tolist() == [[2]] and at.read_records.tolist() == [[0]]
+    cut = ring(Batch([odd], grain=8), 4, 1, np.array([9, 0]), ratio=2)
+    assert not cut.present[:2].any() and len(cut.read_slots) == 0
