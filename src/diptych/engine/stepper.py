@@ -9,6 +9,7 @@ nothing: it gets no sample, and the ledger forgets it. At most two steps are lau
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -17,12 +18,14 @@ from diptych.core.step import Chunk, StepOutput
 from diptych.engine.device import Device, Inline, Pending
 from diptych.engine.ledger import Ledger, Outcome
 from diptych.engine.scheduler import Plan
+from diptych.engine.trace import Observer, Part
 
 _NOBODYS = 0  # in place of a token that nobody waits for
 
 logger = logging.getLogger(__name__)
 
 Step = TypeVar("Step")
+T = TypeVar("T")
 Tell = Callable[[StepOutput], None]
 
 
@@ -56,13 +59,20 @@ class Flight(Generic[Step]):
 class Stepper(Generic[Step]):
     """Steps over one ledger. Its caller's thread is the scheduler's: the engine's, or offline."""
 
-    def __init__(self, ledger: Ledger, runner: Runs[Step], device: Device | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        runner: Runs[Step],
+        device: Device | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         """Without a device every step is retired before the next one is planned."""
         self.ledger = ledger
         self._runner = runner
         self._here = Inline()
         self._device = device or self._here
         self._overlaps = device is not None
+        self._observer = observer
         self._flight: Flight[Step] | None = None
 
     @property
@@ -75,7 +85,7 @@ class Stepper(Generic[Step]):
 
         `tell` hears of a prompt's last chunk before it is computed, and of every retired step.
         """
-        plan = self.ledger.next_plan()
+        plan = self._plan()
         launched = None if plan.idle else self._launch(plan, tell)
         retired = self.settle(tell)
         if launched is not None:
@@ -92,20 +102,26 @@ class Stepper(Generic[Step]):
             return False
         plan = flight.plan
         try:
-            flight.computed.result()
-            outcomes = self._outcomes(flight)
+            outcomes = self._timed(Part.WAIT, plan, lambda: self._outcomes(flight))()
         except Exception as error:  # a supervisor of steps: one that breaks ends its rows, no more
             logger.exception("step failed step=%d rows=%d", plan.step, len(plan.pieces))
             message = f"the step failed: {type(error).__name__}: {error}"
             tell(StepOutput(plan.step, tuple(self.ledger.fail(plan, message))))
             return True
-        rows, chunks = self.ledger.commit(plan, outcomes)
-        tell(StepOutput(plan.step, tuple(rows), tuple(chunks)))
+        self._timed(Part.RETIRE, plan, lambda: self._retire(plan, outcomes, tell))()
         return True
 
     def close(self) -> None:
         """Wait for the device and let it go."""
         self._device.close()
+
+    def _plan(self) -> Plan:
+        began_s = time.perf_counter()
+        plan = self.ledger.next_plan(time.monotonic())
+        if self._observer is not None and not plan.idle:
+            self._observer.planned(plan)
+            self._observer.took(Part.PLAN, plan.step, began_s, time.perf_counter())
+        return plan
 
     def _launch(self, plan: Plan, tell: Tell) -> Flight[Step]:
         starting = tuple(
@@ -115,8 +131,11 @@ class Stepper(Generic[Step]):
         )
         if starting:
             tell(StepOutput(plan.step, chunks=starting))
-        begun = self._here.launch(lambda: self._runner.begin(plan))
-        computed = self._device.launch(lambda: self._runner.forward(begun.result()))
+        runner, timed = self._runner, self._timed
+        begun = self._here.launch(timed(Part.PREPARE, plan, lambda: runner.begin(plan)))
+        computed = self._device.launch(
+            timed(Part.FORWARD, plan, lambda: runner.forward(begun.result()))
+        )
         return Flight(plan, begun, computed)
 
     def _launch_samples(self, flight: Flight[Step]) -> None:
@@ -126,12 +145,36 @@ class Stepper(Generic[Step]):
         ]
         if flight.chosen:
             flight.sampled = self._device.launch(
-                lambda: self._runner.sample(flight.begun.result(), flight.chosen)
+                self._timed(
+                    Part.SAMPLE,
+                    flight.plan,
+                    lambda: self._runner.sample(flight.begun.result(), flight.chosen),
+                )
             )
 
     def _outcomes(self, flight: Flight[Step]) -> list[Outcome]:
-        """One for each piece that samples, as the ledger wants it."""
+        """Wait for one for each piece that samples, as the ledger wants it."""
+        flight.computed.result()
         outcomes = flight.sampled.result() if flight.sampled else []
         sampled = dict(zip(flight.chosen, outcomes, strict=True))
         pieces = enumerate(flight.plan.pieces)
         return [sampled.get(i, _NOBODYS) for i, piece in pieces if piece.samples]
+
+    def _retire(self, plan: Plan, outcomes: Sequence[Outcome], tell: Tell) -> None:
+        rows, chunks = self.ledger.commit(plan, outcomes)
+        tell(StepOutput(plan.step, tuple(rows), tuple(chunks)))
+
+    def _timed(self, part: Part, plan: Plan, work: Callable[[], T]) -> Callable[[], T]:
+        """`work`, of which the observer hears how long it took."""
+        observer = self._observer
+        if observer is None:
+            return work
+
+        def timed() -> T:
+            began_s = time.perf_counter()
+            try:
+                return work()
+            finally:
+                observer.took(part, plan.step, began_s, time.perf_counter())
+
+        return timed
