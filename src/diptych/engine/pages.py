@@ -7,12 +7,13 @@ because a long chunk overwrites what its first rows still see.
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from diptych.core.layout import Kind
 from diptych.engine.arenas import Arenas
-from diptych.engine.batch import Batch, Groups, Ring, groups, ring
+from diptych.engine.batch import Batch, Groups, Ints, Ring, groups, ring
 from diptych.engine.block_pool import PADDING_PAGE
 from diptych.model.records import RecordFormat, Records
 
@@ -84,15 +85,24 @@ class PagedMemory:
         return PagedMemory(self._arenas, self._records, self._reach + 1, behind)
 
     def _window_of(self, layer: int) -> Ring:
-        """Of the encoder's layers or of the decoder's: their floors differ, their rings do not."""
-        batch, layout = self._batch, self._arenas.layout
+        """Of the encoder's layers or of the decoder's: their floors differ, their rings do not.
+
+        Most batches only decode, far above both floors, and need it once.
+        """
+        layout = self._arenas.layout
         is_behind = layout.find(layer, Kind.WINDOW).dropped
         if is_behind not in self._windows:
-            floors = batch.floors if is_behind else batch.encoder_floors
-            other = batch.encoder_floors if is_behind else batch.floors
+            floors = self._reachable(self._batch.floors)
+            other = self._reachable(self._batch.encoder_floors)
+            if not is_behind:
+                floors, other = other, floors
             same = self._windows.get(not is_behind) if (floors == other).all() else None
-            self._windows[is_behind] = same or ring(batch, layout.ring, self._reach, floors)
+            self._windows[is_behind] = same or ring(self._batch, layout.ring, self._reach, floors)
         return self._windows[is_behind]
+
+    def _reachable(self, floors: Ints) -> Ints:
+        """The floors, or 0 where no window of the batch reaches below one."""
+        return np.where(self._batch.starts - self._reach >= floors, 0, floors)
 
     def _ratio(self, layer: int) -> int:
         return self._arenas.layout.find(layer, Kind.ENTRY).ratio

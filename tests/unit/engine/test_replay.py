@@ -250,6 +250,21 @@ def test_sequences_of_a_batch_do_not_see_each_others_floors(
             assert not kept or equal(kept, alone[requests.index(piece.request)])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_several_rows_at_once_behind_a_chunk_of_one_row_are_those_of_one_after_the_other(
+    mode: str, rng: random.Random
+) -> None:
+    prompt, output = random_prompt(rng, 73), random_prompt(rng, SPEC.draft_tokens + 1)
+    machine = Machine(mode)
+    first, second = machine.admit(prompt), machine.admit(prompt)
+    expected = machine.prefill(first, [72]) | machine.decode(first, output)
+    machine.prefill(second, [40, 32])
+    second.tokens += output
+    found = machine.run(Piece.of(second, 73, len(output)))[0]
+    assert len(found) == len(output)
+    assert equal(found, expected)
+
+
 def cold(machine: Machine, prompt: list[int], hit: int) -> tuple[Request, dict[int, Tensor]]:
     """A prompt computed from its start, with an anchor saved at `hit` into page 0."""
     request = machine.admit(prompt)
