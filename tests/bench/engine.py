@@ -15,7 +15,7 @@ import numpy as np
 
 from diptych.core.sampling import Sampling
 from diptych.core.step import StepOutput
-from diptych.engine.sampler import sample
+from diptych.engine.sampler import draw
 from diptych.model import noise
 from diptych.offline import LLM
 
@@ -51,10 +51,10 @@ def prefill_tokens_per_s(llm: LLM, count: int = 8, length: int = 500) -> float:
 
 
 def sampler_ms(vocab: int, how: Sampling, repeats: int = 50) -> float:
-    logits = np.random.default_rng(0).normal(size=vocab).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=vocab)
     began_s = time.perf_counter()
     for position in range(repeats):
-        sample(logits, how, position)
+        draw(logits, how, position)
     return (time.perf_counter() - began_s) / repeats * 1e3
 
 

@@ -7,6 +7,15 @@ from diptych.core.phases import Finish
 
 
 @dataclass(frozen=True, slots=True)
+class Logprob:
+    """How probable the model found a token, before any sampling parameter had a say."""
+
+    value: float  # natural logarithm
+    rank: int  # 1: the most probable; of equal ones the lowest id is first
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens and theirs, in this order
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """New tokens of one sequence, and its end if it ended."""
 
@@ -16,6 +25,7 @@ class Row:
     cached_tokens: int = 0  # with the first token: prompt positions that were not computed again
     stop_token: int | None = None  # the stop token id that ended it; None for end-of-sequence
     message: str = ""  # why, when finish is ERROR
+    logprobs: tuple[Logprob, ...] = ()  # one for each token, if the request asks for them
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
+from diptych.engine.guide import Guide
+from diptych.engine.history import History
 from diptych.engine.port import Pages
 from diptych.engine.prefix_cache import Chain
 from diptych.engine.swap import SwapCopy
@@ -25,7 +27,8 @@ class Request:
     """A generation under way.
 
     Positions [0, written) lie in its pages; [written, launched) are being computed by a step that
-    was planned and has not come back. Only the ledger changes any of this.
+    was planned and has not come back. Only the ledger changes any of this, but for the last two:
+    they follow `tokens`, and the sampler keeps them up to date.
     """
 
     generation: Generation
@@ -47,6 +50,8 @@ class Request:
     chain: Chain | None = None  # None: nothing of it is cached
     swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
+    guide: Guide | None = None  # what its output must be; the sampler's, like the next
+    history: History | None = None  # counted tokens; None: nobody has asked
 
     @property
     def key(self) -> Key:
@@ -118,6 +123,7 @@ def check(generation: Generation, bounds: Bounds) -> None:
             param="priority",
         )
     generation.sampling.check()
+    generation.sampling.check_ids(bounds.vocab_size)
 
 
 def finish_of(request: Request, bounds: Bounds) -> tuple[Finish | None, int | None]:

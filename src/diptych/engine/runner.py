@@ -11,9 +11,9 @@ from diptych.core.errors import Broken
 from diptych.engine.arenas import Arenas
 from diptych.engine.batch import Batch
 from diptych.engine.futures import TokenFutures
-from diptych.engine.ledger import Outcome
+from diptych.engine.outcome import Outcome, Scored
 from diptych.engine.pages import PagedMemory
-from diptych.engine.sampler import sample
+from diptych.engine.sampler import Sampler
 from diptych.engine.scheduler import Piece, Plan
 from diptych.model import decoder
 from diptych.model.layers import ROW_GROUP
@@ -53,6 +53,7 @@ class Runner:
         arenas: Arenas,
         *,
         compact: bool = True,
+        sampler: Sampler | None = None,
     ) -> None:
         """With `compact`, decoder layers run on rows at or above their floor only; else on all."""
         torch.set_num_threads(1)  # the order of sums, hence the bits, may depend on the number
@@ -62,6 +63,7 @@ class Runner:
         self._records = Records.of(spec, numerics)
         self._arenas = arenas
         self._compact = compact
+        self._sampler = sampler or Sampler(spec.eos_token_id)
         self._futures = TokenFutures(arenas.num_slots)
 
     def begin(self, plan: Plan) -> Step:
@@ -91,10 +93,14 @@ class Runner:
         pieces = [step.plan.pieces[i] for i in chosen]
         rows = step.inputs.batch.behind.last_rows[chosen]
         logits = self._logits(step.hidden, rows).numpy()
-        outcomes = [outcome_of(row, piece) for row, piece in zip(logits, pieces, strict=True)]
+        outcomes = [
+            self._sampler.outcome(row, piece.request)
+            for row, piece in zip(logits, pieces, strict=True)
+        ]
         for piece, outcome in zip(pieces, outcomes, strict=True):
             if not isinstance(outcome, Broken):
-                self._futures.write(step.plan.step, piece.slot, outcome)
+                token = outcome.token if isinstance(outcome, Scored) else outcome
+                self._futures.write(step.plan.step, piece.slot, token)
         return outcomes
 
     @torch.inference_mode()
@@ -130,12 +136,3 @@ class Runner:
         chosen = np.pad(rows, (0, -len(rows) % ROW_GROUP))
         picked = hidden.index_select(0, torch.from_numpy(chosen))
         return decoder.logits(self._weights, self._numerics, picked)[: len(rows)]
-
-
-def outcome_of(logits: np.ndarray, piece: Piece) -> Outcome:
-    """The token behind a piece, or why its row has none."""
-    request = piece.request
-    try:
-        return sample(logits, request.generation.sampling, position=len(request.tokens))
-    except Broken as error:
-        return error

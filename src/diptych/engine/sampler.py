@@ -1,46 +1,101 @@
 """From the logits of one row to a token. float64, one row at a time: no row sees its neighbours.
 
-1. z = logits / temperature; greedy is the largest logit.
-2. top-k, top-p and min-p are all taken on the full softmax of z; what all three keep may be drawn.
-   Equal logits are kept by lowest id, and the most probable token always survives.
-3. The token is the argmax of z + Gumbel noise; noise is keyed by (seed, position, token).
+A token is a function of the logits, the request's tokens and its parameters, in this order:
+
+1. logit bias; repetition, frequency and presence penalties
+2. bans: ids that are never said, allowed ids, bad words, no end before `min_tokens`, the grammar
+3. z / temperature; greedy is the largest
+4. top-k, top-p and min-p, jointly on the full softmax of z
+5. the argmax of z + Gumbel noise; noise is keyed by (seed, position, token)
+
+Log-probabilities are those of the logits as they came.
 """
+
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diptych.core.errors import Broken
 from diptych.core.sampling import Purpose, Sampling
+from diptych.engine.bans import BANNED, ban
+from diptych.engine.history import History
+from diptych.engine.logprobs import logprob
+from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.penalties import LARGEST, bias, penalise
 from diptych.engine.philox import uniforms
+from diptych.engine.requests import Request
+from diptych.engine.support import support
+
+LIKELY = 4.0  # logits below the best: whoever is closer is tried first
+MOST_NOISE = float(-np.log(-np.log1p(-(2.0**-33))))  # of any draw
 
 
-def sample(logits: NDArray[np.floating], sampling: Sampling, position: int) -> int:
-    """The token at `position` of its sequence; equal scores go to the lowest id."""
-    if not np.isfinite(logits).all():
-        raise Broken(f"the logits at position {position} are not finite")
+class Sampler:
+    """Samples for a model; `never` are ids that no output may hold."""
+
+    def __init__(self, eos_token_id: int, never: Collection[int] = ()) -> None:
+        self._eos_token_id = eos_token_id
+        self._never = np.array(sorted(never), np.int64)
+
+    def outcome(self, logits: NDArray[np.floating], request: Request) -> Outcome:
+        """The token behind the request's tokens, or why its row has none."""
+        try:
+            token = self.sample(logits, request)
+        except Broken as error:
+            return error
+        num_top = request.generation.sampling.logprobs
+        if num_top is None:
+            return token
+        return Scored(token, logprob(logits, token, num_top, self._never))
+
+    def sample(self, logits: NDArray[np.floating], request: Request) -> int:
+        """The token behind the request's tokens."""
+        sampling, position = request.generation.sampling, len(request.tokens)
+        if not np.abs(logits).max() <= LARGEST:  # also false for NaN
+            raise Broken(f"the logits at position {position} are not finite")
+        z = logits.astype(np.float64)
+        bias(z, sampling)
+        if sampling.has_penalties:
+            penalise(z, sampling, history_of(request))
+        z[self._never] = BANNED
+        ban(z, sampling, request.tokens, len(request.generation.prompt), self._eos_token_id)
+        if request.guide is not None:
+            z[~request.guide.allowed(request.tokens)[: len(z)]] = BANNED
+        if z.max() == BANNED:
+            raise Broken(f"no token is allowed at position {position}")
+        return draw(z, sampling, position)
+
+
+def history_of(request: Request) -> History:
+    """What came before, counted up to now."""
+    if request.history is None:
+        request.history = History(request.generation.prompt)
+    request.history.follow(request.tokens)
+    return request.history
+
+
+def draw(z: NDArray[np.float64], sampling: Sampling, position: int) -> int:
+    """A token by temperature, support and noise; equal scores go to the lowest id."""
     if sampling.is_greedy:
-        return int(np.argmax(logits))
-    z = logits.astype(np.float64) / sampling.temperature
+        return int(np.argmax(z))
+    z = z / sampling.temperature
     tokens = support(z, sampling)
+    values = z[tokens]
+    is_likely = values >= values.max() - LIKELY
+    tried = tokens[is_likely]
+    scores = _scores(z, tried, sampling, position)
+    can_win = ~is_likely & (values + MOST_NOISE >= scores.max())
+    if can_win.any():
+        others = tokens[can_win]
+        tried = np.concatenate([tried, others])
+        scores = np.concatenate([scores, _scores(z, others, sampling, position)])
+    return int(tried[scores == scores.max()].min())
+
+
+def _scores(
+    z: NDArray[np.float64], tokens: NDArray[np.int64], sampling: Sampling, position: int
+) -> NDArray[np.float64]:
     noise = -np.log(-np.log(uniforms(sampling.seed, position, tokens, Purpose.SAMPLE)))
-    return int(tokens[np.argmax(z[tokens] + noise)])
-
-
-def support(z: NDArray[np.float64], sampling: Sampling) -> NDArray[np.int64]:
-    """Ids of the tokens that may be drawn, ascending.
-
-    Each filter keeps the front of the tokens sorted by (largest z, lowest id), so together they
-    keep the shortest front.
-    """
-    is_cut = 0 < sampling.top_k < len(z) or sampling.top_p < 1 or sampling.min_p > 0
-    if not is_cut:
-        return np.arange(len(z))
-    order = np.argsort(-z, kind="stable")
-    weights = np.exp(z[order] - z[order[0]])  # relative to the most probable token
-    keep = sampling.top_k or len(z)
-    if sampling.top_p < 1:
-        mass = np.cumsum(weights)
-        keep = min(keep, 1 + int(np.searchsorted(mass, sampling.top_p * mass[-1])))
-    if sampling.min_p > 0:
-        keep = min(keep, int(np.count_nonzero(weights >= sampling.min_p)))
-    return np.sort(order[:keep])
+    scores: NDArray[np.float64] = z[tokens] + noise
+    return scores

@@ -16,7 +16,8 @@ from typing import Generic, Protocol, TypeVar
 
 from diptych.core.step import Chunk, StepOutput
 from diptych.engine.device import Device, Inline, Pending
-from diptych.engine.ledger import Ledger, Outcome
+from diptych.engine.ledger import Ledger
+from diptych.engine.outcome import Outcome
 from diptych.engine.scheduler import Plan
 from diptych.engine.trace import Observer, Part
 

@@ -3,16 +3,11 @@
 import asyncio
 import random
 
-import numpy as np
 import pytest
 
-from diptych.core.errors import Broken
 from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.engine.port import Pages
-from diptych.engine.requests import Request
-from diptych.engine.runner import outcome_of
-from diptych.engine.scheduler import Piece
 
 from .conftest import Watched, make_generation, tiny_engine
 
@@ -107,10 +102,3 @@ async def test_forced_tokens_resume_a_sequence_where_another_engine_left_it() ->
     tokens = (await alone([whole], "served"))["a"]
     rest = make_generation("b", prompt_len=20, max_new=12, sampling=how, forced=tokens[:7])
     assert (await alone([rest], "served"))["b"] == tokens[7:]
-
-
-def test_logits_that_are_not_finite_end_their_row_with_a_message() -> None:
-    generation = make_generation()
-    request = Request(generation, False, False, 8, list(generation.tokens))
-    outcome = outcome_of(np.full(100, np.nan), Piece.of(request, 0, 5))
-    assert isinstance(outcome, Broken) and "position 5 are not finite" in outcome.message
