@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import secrets
+from collections.abc import Iterator
+from dataclasses import replace
 
 from diptych.config import WorkerSettings, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
@@ -12,9 +14,13 @@ from diptych.core.step import StepOutput
 from diptych.decode_service.puller import Puller
 from diptych.decode_service.service import DecodeService
 from diptych.engine.build import build_engine
+from diptych.engine.measures import Measures, readings
+from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
+from diptych.telemetry import metrics as m
+from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -35,25 +41,37 @@ async def _serve(settings: WorkerSettings) -> None:
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
+    measures = Measures(settings.role)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
         on_step=on_step,
         loop=asyncio.get_running_loop(),
-        numerics=settings.numerics,
-        block_tokens=settings.block_tokens,
-        max_model_len=settings.max_model_len,
-        num_blocks=settings.num_blocks,
-        max_num_seqs=settings.max_num_seqs,
-        max_batch_tokens=settings.max_batch_tokens,
+        options=Options.of(settings),
+        observer=measures,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    puller = Puller(engine, identity.worker_id, cluster_secret)
+    transfers = measures.metrics.histogram(m.KV_TRANSFER_SECONDS)
+    puller = Puller(
+        engine,
+        identity.worker_id,
+        cluster_secret,
+        on_transfer=lambda result, took_s: transfers.labels(result).observe(took_s),
+    )
     service = DecodeService(engine, identity, puller)
+    measures.metrics.pull(lambda: _readings(engine, service, puller))
+    pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
-        async with Server(settings.listen, [service.register]) as server:
-            join = _join(settings, engine, identity, server.address)
+        async with (
+            Server(settings.listen, [service.register]) as server,
+            Endpoint(settings.metrics_listen, pages) as endpoint,
+        ):
+            join = replace(
+                _join(settings, engine, identity),
+                address=server.address,
+                metrics_address=endpoint.address,
+            )
             reporter = Reporter(settings.router, join, lambda: _load(engine, service))
             async with asyncio.TaskGroup() as group:
                 work = [
@@ -72,12 +90,11 @@ async def _serve(settings: WorkerSettings) -> None:
     await engine.stop()
 
 
-def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity, address: str) -> Join:
+def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:
     counts = engine.counts()
     return Join(
         member_id=identity.worker_id,
         role=settings.role,
-        address=address,
         incarnation=identity.incarnation,
         namespace=engine.namespace,
         layout_hash=engine.layout.digest,
@@ -95,14 +112,29 @@ def _load(engine: EnginePort, service: DecodeService) -> Load:
     return Load(
         running=counts.running,
         waiting=counts.waiting,
+        preparing=counts.preparing,
+        swapped=counts.swapped,
         free_blocks=counts.free_blocks,
+        cached_blocks=counts.cached_blocks,
         free_slots=counts.free_slots,
         reservations=service.num_reservations,
         pulls=service.num_pulls,
         sessions=service.sessions.num_sessions,
         tokens_total=counts.tokens_total,
+        query_tokens_total=counts.query_tokens_total,
+        hit_tokens_total=counts.hit_tokens_total,
+        preemptions_total=counts.preemptions_total,
         draining=service.sessions.is_draining,
     )
+
+
+def _readings(engine: EnginePort, service: DecodeService, puller: Puller) -> Iterator[m.Reading]:
+    yield from readings(engine.counts(), engine.idle_s())
+    yield m.SESSIONS.at(service.sessions.num_sessions)
+    yield m.RESERVATIONS.at(service.num_reservations)
+    yield m.KV_TRANSFERS.at(service.num_pulls)
+    yield m.KV_TRANSFER_BYTES.at(puller.bytes_total)
+    yield m.KV_CHECKSUM_FAILURES.at(puller.damaged_total)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,22 @@ import asyncio
 import logging
 import os
 import secrets
+from collections.abc import Iterator
+from dataclasses import replace
 
 from diptych.config import WorkerSettings, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
 from diptych.engine.build import build_engine
+from diptych.engine.measures import Measures, readings
+from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
+from diptych.telemetry import metrics as m
+from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -34,25 +40,31 @@ async def _serve(settings: WorkerSettings) -> None:
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
+    measures = Measures(settings.role)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
         on_step=on_step,
         loop=asyncio.get_running_loop(),
-        numerics=settings.numerics,
-        block_tokens=settings.block_tokens,
-        max_model_len=settings.max_model_len,
-        num_blocks=settings.num_blocks,
-        max_num_seqs=settings.max_num_seqs,
-        max_batch_tokens=settings.max_batch_tokens,
+        options=Options.of(settings),
+        observer=measures,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
     service = PrefillService(engine, identity, cluster_secret)
+    measures.metrics.pull(lambda: _readings(engine, service))
+    pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
-        async with Server(settings.listen, [service.register]) as server:
+        async with (
+            Server(settings.listen, [service.register]) as server,
+            Endpoint(settings.metrics_listen, pages) as endpoint,
+        ):
             service.holdings.address = server.address
-            join = _join(settings, engine, identity, server.address)
+            join = replace(
+                _join(settings, engine, identity),
+                address=server.address,
+                metrics_address=endpoint.address,
+            )
             reporter = Reporter(settings.router, join, lambda: _load(engine, service))
             async with asyncio.TaskGroup() as group:
                 work = [
@@ -71,12 +83,11 @@ async def _serve(settings: WorkerSettings) -> None:
     await engine.stop()
 
 
-def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity, address: str) -> Join:
+def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:
     counts = engine.counts()
     return Join(
         member_id=identity.worker_id,
         role=settings.role,
-        address=address,
         incarnation=identity.incarnation,
         namespace=engine.namespace,
         layout_hash=engine.layout.digest,
@@ -94,13 +105,28 @@ def _load(engine: EnginePort, service: PrefillService) -> Load:
     return Load(
         running=counts.running,
         waiting=counts.waiting,
+        preparing=counts.preparing,
+        swapped=counts.swapped,
         free_blocks=counts.free_blocks,
+        cached_blocks=counts.cached_blocks,
         free_slots=counts.free_slots,
         tickets=len(service.holdings.tickets),
         sessions=service.sessions.num_sessions,
         tokens_total=counts.tokens_total,
+        query_tokens_total=counts.query_tokens_total,
+        hit_tokens_total=counts.hit_tokens_total,
+        preemptions_total=counts.preemptions_total,
         draining=service.sessions.is_draining,
     )
+
+
+def _readings(engine: EnginePort, service: PrefillService) -> Iterator[m.Reading]:
+    yield from readings(engine.counts(), engine.idle_s())
+    tickets = service.holdings.tickets
+    yield m.SESSIONS.at(service.sessions.num_sessions)
+    yield m.TICKETS.at(tickets.num_held, "held")
+    yield m.TICKETS.at(len(tickets) - tickets.num_held, "expected")
+    yield m.KV_LAPSED.at(tickets.lapsed_total)
 
 
 if __name__ == "__main__":

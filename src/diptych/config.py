@@ -63,6 +63,7 @@ Port = Annotated[int, Field(ge=0, lt=2**16)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/-]{1,128}$")]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Numerics = Literal["served", "cache", "exact", "exact64"]
+Replay = Literal["off", "mask", "compact"]
 
 
 class Common(BaseSettings):
@@ -115,13 +116,21 @@ class Common(BaseSettings):
             raise _explain(cls, error, given, variables, file, config) from None
 
 
-class RouterSettings(Common):
+class ServingSettings(Common):
+    """What every process but the supervisor knows."""
+
+    metrics_listen: Address | None = Field(
+        None, description="where /metrics is served (and /trace, by workers); default: nowhere"
+    )
+
+
+class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
 
 
-class GatewaySettings(Common):
+class GatewaySettings(ServingSettings):
     """`diptych gateway`."""
 
     host: str = Field("127.0.0.1", description="where HTTP is served")
@@ -134,7 +143,7 @@ class GatewaySettings(Common):
     )
 
 
-class WorkerSettings(Common):
+class WorkerSettings(ServingSettings):
     """`diptych prefill` and `diptych decode`."""
 
     role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
@@ -154,7 +163,19 @@ class WorkerSettings(Common):
     num_blocks: int | None = Field(None, ge=2, description="KV blocks; default: by memory")
     max_num_seqs: int = Field(64, ge=1, le=4096, description="sequences (slots) at a time")
     max_batch_tokens: int = Field(512, ge=32, le=65536, description="tokens of one engine step")
+    num_anchors: int | None = Field(
+        None, ge=0, description="kept windows, from which cached prefixes go on; default: 2 a slot"
+    )
+    swap_bytes: int = Field(
+        2**28, ge=0, description="host memory for sequences that gave up their blocks"
+    )
+    replay: Replay = Field(
+        "compact", description="which rows of a prompt the decoder layers compute"
+    )
     deterministic: bool = Field(True, description="same seed, same tokens, whatever the batch")
+    async_stepping: bool = Field(
+        False, description="launch a step before the one ahead of it has been read"
+    )
 
 
 class UpSettings(Common):

@@ -1,5 +1,6 @@
 """The engine in-process: the same scheduler, pools and runner, without thread or network."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.core.step import Row, StepOutput
 from diptych.engine.build import build_parts
+from diptych.engine.options import Options
 from diptych.engine.requests import Request, check
 from diptych.engine.scheduler import Piece
 from diptych.text import tokenizer
@@ -41,31 +43,37 @@ class LLM:
         checkpoint: Path | str,
         device: str = "cpu",
         numerics: str = "served",
-        replay: str = "off",
+        replay: str = "compact",
         *,
+        deterministic: bool = True,
+        async_stepping: bool = False,
         max_model_len: int | None = None,
         block_tokens: int = 128,
         num_blocks: int | None = None,
+        num_anchors: int | None = None,
         max_num_seqs: int = 64,
         max_batch_tokens: int = 512,
-        async_stepping: bool = False,
     ) -> None:
+        """`replay` is for `generate`: which rows of a prompt the decoder layers compute."""
         if device != "cpu":
             raise Misconfigured(f"device is {device!r}; expected 'cpu', the only one so far")
-        if replay != "off":
-            raise Misconfigured(f"replay is {replay!r}; expected 'off', the only one so far")
         self._checkpoint = Path(checkpoint)
-        self._parts = build_parts(
-            self._checkpoint,
-            model_name=self._checkpoint.name,
+        options = Options(
             numerics=numerics,
+            replay=replay,
+            deterministic=deterministic,
+            async_stepping=async_stepping,
             block_tokens=block_tokens,
             max_model_len=max_model_len,
-            num_blocks=num_blocks,
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
+            num_blocks=num_blocks,
+            num_anchors=num_anchors,
         )
-        self._stepper = self._parts.stepper(async_stepping)
+        self._parts = build_parts(
+            self._checkpoint, model_name=self._checkpoint.name, options=options
+        )
+        self._stepper = self._parts.stepper
         self._tokenizer = tokenizer.load(self._checkpoint)
         self._calls = 0
 
@@ -99,7 +107,7 @@ class LLM:
         ledger = self._parts.ledger
         try:
             for generation in generations:
-                ledger.submit(generation, hold=False)
+                ledger.submit(generation, hold=False, now_s=time.monotonic())
             while self._stepper.step(hear):
                 pass
             assert not ledger.has_work, "nothing runs, and yet the queue does not move"

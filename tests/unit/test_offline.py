@@ -21,7 +21,8 @@ GREEDY = Sampling(temperature=0, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, LLM]:
-    return {n: LLM(TINY, numerics=n) for n in ("exact", "exact64", "cache", "served")}
+    names = ("exact", "exact64", "cache", "served")
+    return {name: LLM(TINY, numerics=name, replay="off") for name in names}
 
 
 def prompt_of(name: str) -> list[int]:
@@ -79,7 +80,7 @@ def test_prompts_cut_into_chunks_sample_what_a_whole_prompt_samples(
     how = [Sampling(seed=seed, ignore_eos=True) for seed in range(3)]
     expected = models["served"].generate(prompts, how, 9)
     sizes = {"max_num_seqs": min(budget, 3), "max_batch_tokens": budget, "max_model_len": 100}
-    assert LLM(TINY, **sizes).generate(prompts, how, 9) == expected
+    assert LLM(TINY, replay="off", **sizes).generate(prompts, how, 9) == expected
 
 
 def test_every_row_of_the_served_model_is_near_the_exact_one(models: dict[str, LLM]) -> None:
@@ -126,11 +127,41 @@ def test_a_prompt_that_cannot_be_served_leaves_nothing_behind(models: dict[str, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"replay": "compact"}, "replay is 'compact'; expected 'off'"),
+        ({"replay": "on"}, "replay is 'on'; expected one of off, mask, compact"),
         ({"device": "cuda"}, "device is 'cuda'; expected 'cpu'"),
     ],
     ids=str,
 )
-def test_what_does_not_exist_yet_is_refused(options: dict[str, str], message: str) -> None:
+def test_what_does_not_exist_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(Misconfigured, match=message):
         LLM(TINY, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("async_stepping", [False, True])
+def test_a_long_prompt_is_replayed_the_same_way_compact_or_masked(async_stepping: bool) -> None:
+    prompts = [prompt_of(name) for name in ("n150", "n17", "n64")]
+    how = Sampling(seed=4, ignore_eos=True)
+    sizes = {"max_num_seqs": 3, "max_batch_tokens": 50, "async_stepping": async_stepping}
+    compact = LLM(TINY, **sizes).generate(prompts, how, 16)
+    assert LLM(TINY, replay="mask", **sizes).generate(prompts, how, 16) == compact
+    off = LLM(TINY, replay="off", **sizes).generate(prompts, how, 16)
+    assert off[1] == compact[1], "a prompt no longer than what is replayed is exact"
+
+
+def test_logits_are_those_of_all_layers_on_all_rows_whatever_the_replay(
+    models: dict[str, LLM],
+) -> None:
+    prompt = prompt_of("n150")
+    assert torch.equal(LLM(TINY).logits(prompt), models["served"].logits(prompt))
+
+
+def test_steps_that_overlap_say_what_steps_one_by_one_say() -> None:
+    prompts = [prompt_of(name) for name in PROMPTS]
+    how = [
+        Sampling(seed=seed, stop_token_ids=tuple(range(100 + seed, 130 + seed)))
+        for seed in range(len(prompts))
+    ]
+    sizes = {"max_num_seqs": 4, "max_batch_tokens": 40, "max_model_len": 200}
+    one_by_one = LLM(TINY, **sizes).generate(prompts, how, 20)
+    assert {made.finish for made in one_by_one} == {Finish.STOP, Finish.LENGTH}
+    assert LLM(TINY, async_stepping=True, **sizes).generate(prompts, how, 20) == one_by_one

@@ -88,7 +88,10 @@ class Engine:
         return self._ledger.bounds.max_model_len
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
-        await self._ask_for(generation.key, lambda: self._ledger.submit(generation, hold=hold))
+        def submit() -> None:
+            self._ledger.submit(generation, hold=hold, now_s=time.monotonic())
+
+        await self._ask_for(generation.key, submit)
 
     async def reserve(self, key: Key, capacity: int) -> Pages | None:
         return await self._ask_for(key, lambda: self._ledger.reserve(key, capacity))

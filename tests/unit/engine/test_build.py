@@ -1,46 +1,25 @@
+import logging
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diptych.core.errors import Misconfigured
-from diptych.engine.build import build_parts
+from diptych.engine.build import Parts, build_parts
+from diptych.engine.options import Options
 
 from .conftest import TINY, tiny_engine
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"numerics": "half"}, "--numerics is 'half'; expected one of exact, "),
-        ({"block_tokens": 12}, "--block-tokens is 12; expected a multiple of 8"),
-        ({"max_model_len": 5000}, "--max-model-len is 5000; expected 2 to 4096"),
-        ({"max_model_len": 1}, "--max-model-len is 1; expected 2 to 4096"),
-        ({"num_blocks": 31}, "--num-blocks is 31; expected at least 32"),
-        ({"max_num_seqs": 0}, "--max-num-seqs is 0"),
-        ({"max_num_seqs": 600}, "--max-batch-tokens is 512; expected at least .* 600"),
-    ],
-    ids=str,
-)
-def test_a_size_that_cannot_work_is_refused_by_its_flag(
-    sizes: dict[str, object], message: str
-) -> None:
-    with pytest.raises(Misconfigured, match=message):
-        build_parts(TINY, model_name="tiny", **sizes)  # type: ignore[arg-type]
+def parts(folder: Path = TINY, model_name: str = "tiny", **choices: Any) -> Parts:
+    return build_parts(folder, model_name=model_name, options=Options(**choices))
 
 
 def test_a_folder_without_a_configuration_is_refused_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"config\.json"):
-        build_parts(tmp_path, model_name="tiny")
-
-
-def test_default_pools_hold_the_longest_sequence_and_many_of_usual_length() -> None:
-    counts = build_parts(TINY, model_name="tiny").ledger.counts()
-    assert (counts.num_blocks, counts.num_slots) == (64 * 8, 64)
-    few = build_parts(TINY, model_name="tiny", max_num_seqs=2).ledger.counts()
-    assert few.num_blocks == 4096 // 128
-    short = build_parts(TINY, model_name="tiny", max_model_len=100, block_tokens=16).ledger
-    assert short.counts().num_blocks == 64 * 7
+        parts(tmp_path)
 
 
 def test_the_namespace_tells_apart_what_must_not_share_bytes(tmp_path: Path) -> None:
@@ -49,14 +28,23 @@ def test_the_namespace_tells_apart_what_must_not_share_bytes(tmp_path: Path) -> 
     tokenizer = other / "tokenizer.json"
     tokenizer.write_bytes(tokenizer.read_bytes() + b"\n")
     spaces = [
-        build_parts(TINY, model_name="tiny").namespace,
-        build_parts(TINY, model_name="other").namespace,
-        build_parts(TINY, model_name="tiny", numerics="cache").namespace,
-        build_parts(TINY, model_name="tiny", block_tokens=16).namespace,
-        build_parts(other, model_name="tiny").namespace,
+        parts().namespace,
+        parts(model_name="other").namespace,
+        parts(numerics="cache").namespace,
+        parts(block_tokens=16).namespace,
+        parts(other).namespace,
     ]
     assert len(set(spaces)) == len(spaces)
-    assert build_parts(TINY, model_name="tiny", num_blocks=40).namespace == spaces[0]
+    assert parts(num_blocks=40, replay="mask", async_stepping=True).namespace == spaces[0]
+
+
+def test_the_memory_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "diptych.engine.build"):
+        layout = parts(max_num_seqs=4, num_anchors=9).layout
+    told = [record.getMessage() for record in caplog.records]
+    assert "replay=compact deterministic=True async_stepping=" in told[0]
+    assert len(told) == 6
+    assert re.search(f"anchors +pages=9 +page_bytes={layout.anchor_bytes} ", told[3])
 
 
 async def test_an_engine_says_what_it_is() -> None:
@@ -67,3 +55,10 @@ async def test_an_engine_says_what_it_is() -> None:
         assert engine.counts().num_slots == 3 and engine.counts().num_blocks == 75
         assert len(engine.block(75)) == engine.layout.block_bytes
         assert len(engine.slot(3)) == engine.layout.slot_bytes
+
+
+def test_the_choices_reach_the_ledger_and_the_device() -> None:
+    off, mask = parts(replay="off", deterministic=False), parts(replay="mask", num_anchors=3)
+    assert off.ledger.limits.floor(100) == 0 and not off.ledger.limits.deterministic
+    assert mask.ledger.limits.floor(100) == 100 - 16 - 12 and mask.ledger.limits.deterministic
+    assert mask.ledger.counts().num_anchors == 3

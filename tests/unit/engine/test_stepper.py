@@ -1,8 +1,6 @@
-"""Steps with and without overlap. `Slow` is a device whose work is done when a test says so."""
+"""Steps with and without overlap."""
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pytest
 
@@ -15,41 +13,9 @@ from diptych.engine.device import Device, DeviceThread
 from diptych.engine.stepper import Stepper
 
 from .conftest import FakeRunner, make_generation, make_ledger
+from .lazy import LazyDevice
 
 DEVICES: dict[str, Callable[[], Device | None]] = {"inline": lambda: None, "thread": DeviceThread}
-
-
-class Lazy:
-    """A device that works only when somebody waits for it, and keeps the order."""
-
-    def __init__(self) -> None:
-        self.queue: deque[Callable[[], None]] = deque()
-
-    def launch(self, work):  # type: ignore[no-untyped-def]
-        done = LazyFuture(self)
-
-        def do() -> None:
-            try:
-                done.set_result(work())
-            except Exception as error:
-                done.set_exception(error)
-
-        self.queue.append(do)
-        return done
-
-    def close(self) -> None:
-        self.queue.clear()
-
-
-class LazyFuture(Future):  # type: ignore[type-arg]
-    def __init__(self, device: Lazy) -> None:
-        super().__init__()
-        self.device = device
-
-    def result(self, timeout: float | None = None) -> object:
-        while not self.done():
-            self.device.queue.popleft()()
-        return super().result(timeout)
 
 
 def never(output: StepOutput) -> None:
@@ -119,7 +85,7 @@ def test_one_row_without_a_token_leaves_the_others_alone(device: Device | None) 
 
 
 def test_a_forward_is_launched_before_the_step_ahead_of_it_is_retired() -> None:
-    ledger, runner, device = make_ledger(), FakeRunner(), Lazy()
+    ledger, runner, device = make_ledger(), FakeRunner(), LazyDevice()
     stepper = Stepper(ledger, runner, device)
     ledger.submit(make_generation("a", max_new=3), hold=False)
     told: list[StepOutput] = []
@@ -139,7 +105,7 @@ def test_a_row_behind_the_end_of_its_sequence_is_computed_and_forgotten() -> Non
     ledger, runner = make_ledger(), FakeRunner(outcome=lambda name: 1)  # the end of sequence
     generation = make_generation("a", max_new=9, sampling=Sampling(temperature=0))
     ledger.submit(generation, hold=False)
-    stepper = Stepper(ledger, runner, Lazy())
+    stepper = Stepper(ledger, runner, LazyDevice())
     told: list[StepOutput] = []
     assert stepper.step(told.append) and stepper.step(told.append)
     assert [row.finish for output in told for row in output.rows] == [Finish.STOP]
@@ -157,13 +123,13 @@ def test_a_sequence_that_reaches_its_length_costs_no_row_behind_its_end() -> Non
     ledger, runner = make_ledger(), FakeRunner()
     ledger.submit(make_generation("a", max_new=5), hold=False)
     ledger.submit(make_generation("b", max_new=5), hold=True)
-    run(Stepper(ledger, runner, Lazy()))
+    run(Stepper(ledger, runner, LazyDevice()))
     assert [len(plan.pieces) for plan in runner.plans] == [2, 1, 1, 1, 1]
 
 
 def test_a_dropped_sequence_says_nothing_and_its_pages_come_back_behind_its_last_step() -> None:
     ledger, runner = make_ledger(), FakeRunner()
-    stepper = Stepper(ledger, runner, Lazy())
+    stepper = Stepper(ledger, runner, LazyDevice())
     ledger.submit(make_generation("a", max_new=9), hold=False)
     ledger.submit(make_generation("b", max_new=9), hold=False)
     assert stepper.step(lambda output: None)
@@ -178,7 +144,7 @@ def test_a_dropped_sequence_says_nothing_and_its_pages_come_back_behind_its_last
 
 def test_a_step_that_breaks_spares_those_who_only_ride_in_the_next_one() -> None:
     ledger, runner = make_ledger(), FakeRunner()
-    stepper = Stepper(ledger, runner, Lazy())
+    stepper = Stepper(ledger, runner, LazyDevice())
     told: list[StepOutput] = []
     ledger.submit(make_generation("a", max_new=3), hold=False)
     assert stepper.step(told.append)
