@@ -45,7 +45,7 @@ class Hello(_message.Message):
     def __init__(self, gateway_id: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "stop_token_ids")
+    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "stop_token_ids", "biased_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "bad_words", "allowed_token_ids", "logprobs")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,15 @@ class Sampling(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    BIASED_IDS_FIELD_NUMBER: _ClassVar[int]
+    BIASES_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BAD_WORDS_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_p: float
     top_k: int
@@ -60,10 +69,33 @@ class Sampling(_message.Message):
     seed: int
     ignore_eos: bool
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    biased_ids: bytes
+    biases: _containers.RepeatedScalarFieldContainer[float]
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    min_tokens: int
+    bad_words: _containers.RepeatedScalarFieldContainer[bytes]
+    allowed_token_ids: bytes
+    logprobs: int
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., biased_ids: _Optional[bytes] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., bad_words: _Optional[_Iterable[bytes]] = ..., allowed_token_ids: _Optional[bytes] = ..., logprobs: _Optional[int] = ...) -> None: ...
+
+class Constraint(_message.Message):
+    __slots__ = ("kind", "source", "whitespace", "param", "after")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    WHITESPACE_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    source: str
+    whitespace: str
+    param: str
+    after: str
+    def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ..., whitespace: _Optional[str] = ..., param: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant")
+    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     FORCED_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +105,7 @@ class Generation(_message.Message):
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     prompt: bytes
     forced: bytes
@@ -82,7 +115,8 @@ class Generation(_message.Message):
     scope: bytes
     priority: str
     tenant: str
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+    constraint: Constraint
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
 
 class Prefill(_message.Message):
     __slots__ = ("generation", "deadline_ms")
@@ -207,18 +241,32 @@ class StepFrame(_message.Message):
     def __init__(self, step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[StepRow, _Mapping]]] = ...) -> None: ...
 
 class StepRow(_message.Message):
-    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token")
+    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     token_ids: bytes
     finish: str
     cached_tokens: int
     stop_token: int
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+
+class TokenLogprob(_message.Message):
+    __slots__ = ("logprob", "rank", "top_ids", "top_logprobs")
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TOP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprob: float
+    rank: int
+    top_ids: bytes
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_ids: _Optional[bytes] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("engine_idle_ms",)

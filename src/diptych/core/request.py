@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from diptych.core.constraint import Constraint
 from diptych.core.ids import Key
 from diptych.core.sampling import Sampling
 
@@ -25,6 +26,8 @@ class Generation:
     scope: bytes = b""  # 16 bytes; h_0 of the block chain (core/blocks.py); none: no caching
     priority: str = "normal"  # one of PRIORITIES
     tenant: str = "default"  # waits in line with its own requests, not with those of others
+    constraint: Constraint | None = None  # what the output must be
+    constraint_after: str = ""  # it holds behind the first token of this spelling; none: at once
 
     @property
     def tokens(self) -> tuple[int, ...]:

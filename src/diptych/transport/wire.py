@@ -2,12 +2,13 @@
 
 from diptych.contract import worker_pb2 as pb
 from diptych.core.blocks import HASH_BYTES, pack_ids, unpack_ids
+from diptych.core.constraint import Constraint, Kind
 from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.sampling import Sampling
-from diptych.core.step import Chunk, Row
+from diptych.core.step import Chunk, Logprob, Row
 from diptych.transport.errors import kind_of, make
 
 
@@ -20,25 +21,17 @@ def key_from_pb(key: pb.RequestKey) -> Key:
 
 
 def generation_to_pb(generation: Generation) -> pb.Generation:
-    s = generation.sampling
     return pb.Generation(
         key=key_to_pb(generation.key),
         prompt=pack_ids(generation.prompt),
         forced=pack_ids(generation.forced),
         prompt_len=len(generation.prompt),
         max_new=generation.max_new,
-        sampling=pb.Sampling(
-            temperature=s.temperature,
-            top_p=s.top_p,
-            top_k=s.top_k,
-            min_p=s.min_p,
-            seed=s.seed,
-            ignore_eos=s.ignore_eos,
-            stop_token_ids=s.stop_token_ids,
-        ),
+        sampling=sampling_to_pb(generation.sampling),
         scope=generation.scope,
         priority=generation.priority,
         tenant=generation.tenant,
+        constraint=_constraint_to_pb(generation),
     )
 
 
@@ -63,7 +56,47 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         raise BadRequest(
             f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}", param="priority"
         )
-    s = generation.sampling
+    has_constraint = generation.HasField("constraint")
+    return Generation(
+        key=key_from_pb(generation.key),
+        prompt=prompt,
+        forced=forced,
+        sampling=sampling_from_pb(generation.sampling),
+        max_new=generation.max_new,
+        scope=generation.scope,
+        priority=priority,
+        tenant=generation.tenant or "default",
+        constraint=_constraint_from_pb(generation.constraint) if has_constraint else None,
+        constraint_after=generation.constraint.after,
+    )
+
+
+def sampling_to_pb(s: Sampling) -> pb.Sampling:
+    return pb.Sampling(
+        temperature=s.temperature,
+        top_p=s.top_p,
+        top_k=s.top_k,
+        min_p=s.min_p,
+        seed=s.seed,
+        ignore_eos=s.ignore_eos,
+        stop_token_ids=s.stop_token_ids,
+        biased_ids=pack_ids([token for token, _ in s.logit_bias]),
+        biases=[value for _, value in s.logit_bias],
+        repetition_penalty=s.repetition_penalty,
+        frequency_penalty=s.frequency_penalty,
+        presence_penalty=s.presence_penalty,
+        min_tokens=s.min_tokens,
+        bad_words=map(pack_ids, s.bad_words),
+        allowed_token_ids=pack_ids(s.allowed_token_ids),
+        logprobs=0 if s.logprobs is None else s.logprobs + 1,
+    )
+
+
+def sampling_from_pb(s: pb.Sampling) -> Sampling:
+    """Read and check sampling parameters."""
+    biased = _ids("logit_bias", s.biased_ids)
+    if len(biased) != len(s.biases):
+        raise BadRequest(f"{len(biased)} tokens have {len(s.biases)} biases", param="logit_bias")
     sampling = Sampling(
         temperature=s.temperature,
         top_p=s.top_p,
@@ -72,18 +105,41 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         seed=s.seed,
         ignore_eos=s.ignore_eos,
         stop_token_ids=tuple(s.stop_token_ids),
+        logit_bias=tuple(zip(biased, s.biases, strict=True)),
+        repetition_penalty=s.repetition_penalty or 1.0,
+        frequency_penalty=s.frequency_penalty,
+        presence_penalty=s.presence_penalty,
+        min_tokens=s.min_tokens,
+        bad_words=tuple(_ids("bad_words", word) for word in s.bad_words),
+        allowed_token_ids=_ids("allowed_token_ids", s.allowed_token_ids),
+        logprobs=s.logprobs - 1 if s.logprobs else None,
     )
     sampling.check()
-    return Generation(
-        key=key_from_pb(generation.key),
-        prompt=prompt,
-        forced=forced,
-        sampling=sampling,
-        max_new=generation.max_new,
-        scope=generation.scope,
-        priority=priority,
-        tenant=generation.tenant or "default",
+    return sampling
+
+
+def _constraint_to_pb(generation: Generation) -> pb.Constraint | None:
+    constraint = generation.constraint
+    if constraint is None:
+        return None
+    return pb.Constraint(
+        kind=constraint.kind,
+        source=constraint.source,
+        whitespace=constraint.whitespace,
+        param=constraint.param,
+        after=generation.constraint_after,
     )
+
+
+def _constraint_from_pb(constraint: pb.Constraint) -> Constraint:
+    try:
+        kind = Kind(constraint.kind)
+    except ValueError:
+        known = ", ".join(Kind)
+        message = f"the kind of constraint is {constraint.kind!r}; expected one of {known}"
+        raise BadRequest(message, param="constraint") from None
+    whitespace = constraint.whitespace if constraint.HasField("whitespace") else None
+    return Constraint(kind, constraint.source, whitespace, constraint.param)
 
 
 def row_to_pb(row: Row) -> pb.StepRow:
@@ -93,6 +149,7 @@ def row_to_pb(row: Row) -> pb.StepRow:
         finish=row.finish or "",
         cached_tokens=row.cached_tokens,
         stop_token=0 if row.stop_token is None else row.stop_token + 1,
+        logprobs=map(_logprob_to_pb, row.logprobs),
     )
 
 
@@ -103,7 +160,22 @@ def row_from_pb(row: pb.StepRow) -> Row:
         finish=Finish(row.finish) if row.finish else None,
         cached_tokens=row.cached_tokens,
         stop_token=row.stop_token - 1 if row.stop_token else None,
+        logprobs=tuple(map(_logprob_from_pb, row.logprobs)),
     )
+
+
+def _logprob_to_pb(logprob: Logprob) -> pb.TokenLogprob:
+    return pb.TokenLogprob(
+        logprob=logprob.value,
+        rank=logprob.rank,
+        top_ids=pack_ids([token for token, _ in logprob.top]),
+        top_logprobs=[value for _, value in logprob.top],
+    )
+
+
+def _logprob_from_pb(logprob: pb.TokenLogprob) -> Logprob:
+    top = zip(unpack_ids(logprob.top_ids), logprob.top_logprobs, strict=True)
+    return Logprob(logprob.logprob, logprob.rank, tuple(top))
 
 
 def chunk_to_pb(chunk: Chunk) -> pb.ChunkDone:

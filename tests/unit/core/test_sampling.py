@@ -23,6 +23,17 @@ from diptych.core.sampling import Sampling, choice_seed
         ("seed", -1),
         ("seed", 2**64),
         ("stop_token_ids", tuple(range(129))),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("presence_penalty", float("inf")),
+        ("min_tokens", -1),
+        ("logit_bias", ((1, 100.5),)),
+        ("logit_bias", ((1, float("nan")),)),
+        ("logit_bias", ((1, 0.0),) * 1025),
+        ("bad_words", ((1,), ())),
+        ("bad_words", ((1,),) * 2001),
+        ("allowed_token_ids", tuple(range(1025))),
     ],
 )
 def test_a_value_outside_its_limits_is_refused_by_name(field: str, value: object) -> None:
@@ -38,10 +49,39 @@ def test_a_value_outside_its_limits_is_refused_by_name(field: str, value: object
         Sampling(),
         Sampling(temperature=0),
         Sampling(temperature=2, top_p=1e-9, top_k=1, min_p=1, seed=2**64 - 1),
+        Sampling(
+            logit_bias=((0, -100.0), (1, 100.0)),
+            repetition_penalty=2,
+            frequency_penalty=-2,
+            presence_penalty=2,
+            logprobs=20,
+        ),
     ],
 )
 def test_limits_themselves_are_allowed(sampling: Sampling) -> None:
     sampling.check()
+
+
+def test_more_alternatives_than_are_reported_are_refused() -> None:
+    with pytest.raises(BadRequest) as caught:
+        Sampling(logprobs=21).check()
+    assert caught.value.param == "top_logprobs"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logit_bias", ((3, 1.0), (50, 1.0))),
+        ("bad_words", ((3,), (4, 50))),
+        ("allowed_token_ids", (3, 50)),
+    ],
+)
+def test_a_token_outside_the_vocabulary_is_refused_by_name(field: str, value: object) -> None:
+    sampling = replace(Sampling(), **{field: value})  # type: ignore[arg-type]
+    sampling.check_ids(51)
+    with pytest.raises(BadRequest, match="token 50; expected 0 to 49") as caught:
+        sampling.check_ids(50)
+    assert caught.value.param == field
 
 
 def test_temperature_near_zero_is_greedy() -> None:
