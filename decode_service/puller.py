@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from diptych.core.blocks import chain
@@ -14,7 +15,7 @@ from diptych.core.ticket import Ticket, unseal
 from diptych.engine.port import EnginePort, Pages
 from diptych.prefill_service.client import HolderClient
 from diptych.transport.channel import Backoff
-from diptych.transport.frames import BadFrame, PartKind, Place, Receiver
+from diptych.transport.frames import BadFrame, Fault, PartKind, Place, Receiver
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,9 @@ RETRY_WITHIN_S = 3.0  # of the first try: a holder that took longer to fail is g
 RENEW_EVERY_S = 5.0
 CONCURRENT = 8
 KEPT_HOLDERS = 32
+
+
+OnTransfer = Callable[[str, float], None]  # hears "ok" or an error's code, and seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,16 @@ class Puller:
         *,
         silence_s: float = SILENCE_S,
         renew_every_s: float = RENEW_EVERY_S,
+        on_transfer: OnTransfer = lambda result, took_s: None,
     ) -> None:
+        self.bytes_total = 0
+        self.damaged_total = 0  # frames with a wrong checksum
         self._engine = engine
         self._worker_id = worker_id
         self._secret = secret
         self._silence_s = silence_s
         self._renew_every_s = renew_every_s
+        self._on_transfer = on_transfer
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._holders: dict[str, HolderClient] = {}
         self._using: dict[str, int] = {}
@@ -71,6 +79,10 @@ class Puller:
         ticket = unseal(sealed, self._secret)
         check(ticket, generation, self._engine.namespace, self._engine.layout.grain)
         destination = self._destination(ticket, pages)
+        with self._timed():
+            await self._transfer(sealed, ticket, destination)
+
+    async def _transfer(self, sealed: bytes, ticket: Ticket, destination: Destination) -> None:
         async with self._holder(ticket.address) as holder:
             pulling = asyncio.create_task(self._pull(holder, sealed, ticket, destination))
             renewing = asyncio.create_task(self._renew(holder, sealed, ticket))
@@ -118,6 +130,7 @@ class Puller:
                 try:
                     pulled = await holder.pull(sealed, receiver, silence_s=self._silence_s)
                 except (Lost, Expired) as error:
+                    self.damaged_total += error.code == Fault.CHECKSUM
                     log.warning(
                         "pull failed request=%s from=%s parts=%d/%d code=%s",
                         ticket.key,
@@ -131,6 +144,7 @@ class Puller:
                     missing = tuple(name for name in missing if name not in receiver.done)
                     await asyncio.sleep(backoff.failed())
                 else:
+                    self.bytes_total += pulled.size_bytes
                     log.debug(
                         "pulled request=%s bytes=%d frames=%d",
                         ticket.key,
@@ -150,6 +164,18 @@ class Puller:
                 continue
             if not runs:
                 raise _gone(ticket, "its lease is over")
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began_s, result = time.monotonic(), "cancelled"
+        try:
+            yield
+            result = "ok"
+        except DiptychError as error:
+            result = error.code
+            raise
+        finally:
+            self._on_transfer(result, time.monotonic() - began_s)
 
     @asynccontextmanager
     async def _holder(self, address: str) -> AsyncIterator[HolderClient]:

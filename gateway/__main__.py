@@ -16,11 +16,14 @@ from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served
 from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.hops import Hops
+from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.stream import Patience
 from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
+from diptych.telemetry import metrics as m
+from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
@@ -53,16 +56,27 @@ def bind(host: str, port: int) -> socket.socket:
 async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    metrics = m.Metrics(Role.GATEWAY)
+    measures = Measures(metrics)
     pool = SessionPool(settings.gateway_id)
     router = RouterClient(settings.router)
-    join = Join(settings.gateway_id, Role.GATEWAY, pid=os.getpid(), http_address=address)
+    endpoint = Endpoint(settings.metrics_listen, {"/metrics": metrics.page()})
+    await endpoint.start()
+    join = Join(
+        settings.gateway_id,
+        Role.GATEWAY,
+        pid=os.getpid(),
+        http_address=address,
+        metrics_address=endpoint.address,
+    )
     reporter = Reporter(settings.router, join, lambda: _load(chat, pool))
     model = served.load(
         settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
     )
-    pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)))
+    pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
     chat = ChatEndpoint(model, pipeline, Patience(), reporter.notify)
-    server = _Server(app.build(model, chat, lambda: reporter.is_connected))
+    metrics.pull(lambda: _readings(chat, pool))
+    server = _Server(app.build(model, chat, measures, lambda: reporter.is_connected))
     reporting = asyncio.create_task(reporter.run())
     try:
         with stop_signals() as stopped:
@@ -77,6 +91,7 @@ async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.
     finally:
         reporting.cancel()
         await asyncio.wait([reporting])
+        endpoint.close()
         await pipeline.close()
         await pool.close()
         await router.close()
@@ -85,6 +100,11 @@ async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.
 
 def _heard(reporter: Reporter) -> Fleet | None:
     return reporter.fleet
+
+
+def _readings(chat: ChatEndpoint, pool: SessionPool) -> Iterator[m.Reading]:
+    yield m.REQUESTS.at(chat.num_running, "running")
+    yield m.SESSIONS.at(pool.num_sessions)
 
 
 def _load(chat: ChatEndpoint, pool: SessionPool) -> Load:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
+from diptych.gateway.measures import Measures
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Receive, Send
@@ -36,7 +37,9 @@ _NOT_OFFERED = (
 )  # fmt: skip
 
 
-def build(served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]) -> App:
+def build(
+    served: Served, chat: ChatEndpoint, measures: Measures, is_connected: Callable[[], bool]
+) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     probes = Probes(served, chat, is_connected)
@@ -50,7 +53,7 @@ def build(served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]) 
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
     app.add_exception_handler(HTTPException, _refuse)
-    app.add_middleware(_Front, served=served)
+    app.add_middleware(_Front, served=served, measures=measures)
     return app
 
 
@@ -72,8 +75,9 @@ async def _refuse(request: Request, error: Exception) -> Response:
 class _Front:
     """Names every request, and answers whatever nobody answered."""
 
-    def __init__(self, app: App, served: Served) -> None:
+    def __init__(self, app: App, served: Served, measures: Measures) -> None:
         self._app = app
+        self._measures = measures
         self._served = served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,12 +105,15 @@ class _Front:
                 raise
             level = logging.ERROR if isinstance(error, Broken) else logging.INFO
             log.log(level, "refused code=%s status=%d", error.code, error.http_status)
+            self._measures.rejected(error)
             await _tell(send_named, error, request_id)
         except Exception as error:
             log.exception("request failed")
             if has_started:
                 raise
-            await _tell(send_named, Broken(type(error).__name__), request_id)
+            broken = Broken(type(error).__name__)
+            self._measures.rejected(broken)
+            await _tell(send_named, broken, request_id)
 
 
 def _common_headers(request_id: str, version: str, received: Headers) -> list[tuple[bytes, bytes]]:

@@ -14,14 +14,17 @@ from functools import partial
 
 from diptych.core.errors import Broken, DiptychError, Lost
 from diptych.core.ids import BlockHash, Key
+from diptych.core.phases import Role
 from diptych.core.request import Generation
 from diptych.gateway import events as on
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.events import Effect, Event, Station
 from diptych.gateway.hops import DecodeCall, Hops, Lease, PrefillCall
 from diptych.gateway.journey import Journey
+from diptych.gateway.measures import Measures, OutputClock
 from diptych.prefill_service import client as prefill
 from diptych.router.client import DecodeAt, Have, PrefillAt, Resume, SkipTo, Want
+from diptych.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +44,14 @@ Sink = Callable[[on.Emit], bool]  # takes new output; False = enough
 class Pipeline:
     """Runs outputs, and knows the goodbyes that are still on their way."""
 
-    def __init__(self, hops: Hops, deadlines: Deadlines | None = None) -> None:
+    def __init__(
+        self,
+        hops: Hops,
+        deadlines: Deadlines | None = None,
+        measures: Measures | None = None,
+    ) -> None:
         self.hops = hops
+        self.measures = measures or Measures(Metrics(Role.GATEWAY))
         self.deadlines = deadlines or Deadlines()
         self._goodbyes: set[asyncio.Task[None]] = set()
 
@@ -51,7 +60,8 @@ class Pipeline:
 
         Raises the error that no retry could cure. Cancelled, it tells every station.
         """
-        return await _Drive(self, call, sink).run()
+        with self.measures.output(len(call.generation.prompt)) as clock:
+            return await _Drive(self, call, sink, clock).run()
 
     def say_goodbye(self, work: Coroutine[object, object, None]) -> None:
         """Send a cancellation in the background; what fails is gone anyway."""
@@ -76,11 +86,12 @@ async def _tell(work: Coroutine[object, object, None]) -> None:
 class _Drive:
     """One output under way."""
 
-    def __init__(self, pipeline: Pipeline, call: Call, sink: Sink) -> None:
+    def __init__(self, pipeline: Pipeline, call: Call, sink: Sink, clock: OutputClock) -> None:
         self._pipeline = pipeline
         self._hops = pipeline.hops
         self._call = call
         self._sink = sink
+        self._clock = clock
         self._journey = Journey(call.generation.max_new, pipeline.deadlines)
         self._inbox: deque[Event] = deque()
         self._bell = asyncio.Event()
@@ -99,7 +110,9 @@ class _Drive:
             await self._perform(journey.start(self._loop.time()))
             while not journey.is_over:
                 event = await self._next()
-                await self._perform(journey.handle(event, self._loop.time()))
+                effects = journey.handle(event, self._loop.time())
+                self._clock.saw(journey)
+                await self._perform(effects)
         finally:
             self._leave()
         if isinstance(self._end, on.Fail):
@@ -147,7 +160,8 @@ class _Drive:
     async def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case on.Emit():
+                case on.Emit(token_ids):
+                    self._clock.emitted(len(token_ids))
                     if not self._sink(effect):
                         await self._perform(self._journey.handle(on.Enough(), self._loop.time()))
                         return

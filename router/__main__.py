@@ -9,6 +9,8 @@ from diptych.router.dispatcher import Dispatcher
 from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
 from diptych.telemetry import logs
+from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.metrics import Metrics
 from diptych.transport.server import Server, stop_signals
 
 log = logging.getLogger(__name__)
@@ -21,10 +23,14 @@ def main(settings: RouterSettings) -> None:
 
 
 async def _serve(settings: RouterSettings) -> None:
+    metrics = Metrics(Role.ROUTER)
     registry = StreamRegistry()
-    service = RouterService(Dispatcher(registry), registry)
+    service = RouterService(Dispatcher(registry), registry, metrics)
     with stop_signals() as stopped:
-        async with Server(settings.listen, [service.register]) as server:
+        async with (
+            Server(settings.listen, [service.register]) as server,
+            Endpoint(settings.metrics_listen, {"/metrics": metrics.page()}),
+        ):
             log.info("router ready at=%s", server.address)
             await stopped.wait()
     service.stop()

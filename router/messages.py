@@ -127,6 +127,7 @@ class Join:
     num_slots: int = 0
     pid: int = 0
     http_address: str = ""  # a gateway's public address
+    metrics_address: str = ""  # of /metrics, a worker's /trace, too; "" = not served
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,10 @@ class Load:
 
     running: int = 0
     waiting: int = 0
+    preparing: int = 0  # known, and not in the queue yet
+    swapped: int = 0  # of those waiting: their KV lies in host memory
     free_blocks: int = 0
+    cached_blocks: int = 0  # of the free ones: the prefix cache would find them
     free_slots: int = 0
     tickets: int = 0
     reservations: int = 0
@@ -143,6 +147,9 @@ class Load:
     sessions: int = 0
     streams: int = 0
     tokens_total: int = 0
+    query_tokens_total: int = 0  # of prompts looked up in the prefix cache
+    hit_tokens_total: int = 0  # of them: not computed again
+    preemptions_total: int = 0
     draining: bool = False
 
 

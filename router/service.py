@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -13,8 +13,9 @@ from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import BadRequest, Expired, Lost, Refused
 from diptych.router import wire
 from diptych.router.dispatcher import Answer, Dispatcher
-from diptych.router.messages import Again, Join, Load, Progress, RefusedBy, Want
+from diptych.router.messages import Again, Join, Load, PrefillAt, Progress, RefusedBy, SkipTo, Want
 from diptych.router.registry import Record, StreamRegistry
+from diptych.telemetry import metrics as m
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,18 @@ Message = TypeVar("Message")
 class RouterService(pb_grpc.RouterServicer):
     """Feeds one dispatcher from all streams; wakes it when a deadline is due."""
 
-    def __init__(self, dispatcher: Dispatcher, registry: StreamRegistry) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, registry: StreamRegistry, metrics: m.Metrics
+    ) -> None:
         self._dispatcher = dispatcher
         self._registry = registry
         self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
         self._fleet_news: set[asyncio.Event] = set()
         self._streams = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self._decisions = metrics.histogram(m.ROUTER_DECISION_SECONDS)
+        self._waits = metrics.histogram(m.ROUTER_QUEUE_SECONDS)
+        metrics.pull(self._readings)
         registry.watch(lambda _member, _record: self._tell_fleet())
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -45,7 +51,8 @@ class RouterService(pb_grpc.RouterServicer):
         want = wire.place_up_from_pb(await _first(requests, "Place"))
         if not isinstance(want, Want):
             raise BadRequest("Place begins with want")
-        lease = self._dispatcher.open(want, _now_s())
+        opened_s = _now_s()
+        lease = self._dispatcher.open(want, opened_s)
         answers = self._answers[lease] = asyncio.Queue()
         reader = asyncio.create_task(self._read_place(lease, requests))
         reader.add_done_callback(lambda _: answers.put_nowait(None))
@@ -53,6 +60,8 @@ class RouterService(pb_grpc.RouterServicer):
             await context.send_initial_metadata(())  # the lease is open
             self._pump()
             while (answer := await answers.get()) is not None:
+                if isinstance(answer, PrefillAt | SkipTo) and answer.attempt == want.attempt:
+                    self._waits.labels(want.priority_class or "normal").observe(_now_s() - opened_s)
                 if isinstance(answer, RefusedBy):
                     log.info("refused request=%s code=%s", want.request_id, answer.code)
                 await context.write(wire.place_down_to_pb(answer))
@@ -137,7 +146,8 @@ class RouterService(pb_grpc.RouterServicer):
     def _pump(self) -> None:
         """Let the dispatcher act, hand its answers out, and set the next wake-up."""
         now_s = _now_s()
-        self._dispatcher.dispatch(now_s)
+        with self._decisions.time():
+            self._dispatcher.dispatch(now_s)
         for lease, answer in self._dispatcher.outbox:
             if (answers := self._answers.get(lease)) is not None:
                 answers.put_nowait(answer)
@@ -148,6 +158,12 @@ class RouterService(pb_grpc.RouterServicer):
         wake_s = self._dispatcher.next_wake_s()
         if wake_s is not None:
             self._timer = asyncio.get_running_loop().call_at(max(wake_s, now_s), self._pump)
+
+    def _readings(self) -> Iterator[m.Reading]:
+        dispatcher = self._dispatcher
+        yield m.ROUTER_LEASES.at(len(dispatcher.ledger.entries))
+        yield m.ROUTER_WAITING.at(len(dispatcher.prompts), "prompts")
+        yield m.ROUTER_WAITING.at(len(dispatcher.handoffs), "handoffs")
 
     def _tell_fleet(self) -> None:
         for news in self._fleet_news:

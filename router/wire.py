@@ -130,6 +130,7 @@ def join_to_pb(join: Join) -> pb.Join:
         num_slots=join.num_slots,
         pid=join.pid,
         http_address=join.http_address,
+        metrics_address=join.metrics_address,
     )
 
 
@@ -155,6 +156,7 @@ def join_from_pb(join: pb.Join) -> Join:
         num_slots=join.num_slots,
         pid=join.pid,
         http_address=join.http_address,
+        metrics_address=join.metrics_address,
     )
 
 
@@ -162,7 +164,10 @@ def load_to_pb(load: Load) -> pb.Load:
     return pb.Load(
         running=load.running,
         waiting=load.waiting,
+        preparing=load.preparing,
+        swapped=load.swapped,
         free_blocks=load.free_blocks,
+        cached_blocks=load.cached_blocks,
         free_slots=load.free_slots,
         tickets=load.tickets,
         reservations=load.reservations,
@@ -170,6 +175,9 @@ def load_to_pb(load: Load) -> pb.Load:
         sessions=load.sessions,
         streams=load.streams,
         tokens_total=load.tokens_total,
+        query_tokens_total=load.query_tokens_total,
+        hit_tokens_total=load.hit_tokens_total,
+        preemptions_total=load.preemptions_total,
         draining=load.draining,
     )
 
@@ -178,7 +186,10 @@ def load_from_pb(load: pb.Load) -> Load:
     return Load(
         running=load.running,
         waiting=load.waiting,
+        preparing=load.preparing,
+        swapped=load.swapped,
         free_blocks=load.free_blocks,
+        cached_blocks=load.cached_blocks,
         free_slots=load.free_slots,
         tickets=load.tickets,
         reservations=load.reservations,
@@ -186,6 +197,9 @@ def load_from_pb(load: pb.Load) -> Load:
         sessions=load.sessions,
         streams=load.streams,
         tokens_total=load.tokens_total,
+        query_tokens_total=load.query_tokens_total,
+        hit_tokens_total=load.hit_tokens_total,
+        preemptions_total=load.preemptions_total,
         draining=load.draining,
     )
 

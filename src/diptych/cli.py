@@ -50,6 +50,9 @@ Checkpoint = Annotated[str | None, _option("--checkpoint", "DIR", config.WorkerS
 ModelName = Annotated[str | None, _option("--model-name", "NAME", config.WorkerSettings)]
 WorkerId = Annotated[str | None, _option("--worker-id", "NAME", config.WorkerSettings)]
 Listen = Annotated[str | None, _option("--listen", "HOST:PORT", config.WorkerSettings)]
+MetricsListen = Annotated[
+    str | None, _option("--metrics-listen", "HOST:PORT", config.ServingSettings)
+]
 Numerics = Annotated[
     str | None, _option("--numerics", "served|cache|exact|exact64", config.WorkerSettings)
 ]
@@ -100,19 +103,32 @@ def status(
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
-    """Show processes, roles, addresses, requests in flight, free blocks and slots."""
+    """Show processes, requests in flight, and what each worker has running, waiting, cached."""
     from diptych.supervisor import console
-    from diptych.supervisor import status as platform
 
-    settings = _load(config.Common, ctx)
-    found = platform.gather(settings.data_dir)
-    if found is None:
-        print(f"nothing is running on {settings.data_dir}", file=sys.stderr)
-        raise typer.Exit(FAILED_EXIT)
+    found = _status(ctx)
     if as_json:
         print(json.dumps(found, indent=1))
     else:
         console.show_status(found)
+
+
+@app.command()
+def trace(
+    ctx: typer.Context,
+    workers: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKER]...", help="default: all of them")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="the last so many; default: all that is kept")
+    ] = None,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Print the newest engine steps as JSON for chrome://tracing or https://ui.perfetto.dev."""
+    from diptych.supervisor import traces
+
+    print(json.dumps(traces.collect(_status(ctx), workers or (), seconds)))
 
 
 @app.command()
@@ -126,6 +142,7 @@ def gateway(
     gateway_id: Annotated[
         str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
     ] = None,
+    metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     config_file: Config = None,
@@ -142,6 +159,7 @@ def gateway(
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     config_file: Config = None,
@@ -168,6 +186,7 @@ def prefill(
     num_blocks: NumBlocks = None,
     max_num_seqs: MaxNumSeqs = None,
     max_batch_tokens: MaxBatchTokens = None,
+    metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     config_file: Config = None,
@@ -202,6 +221,7 @@ def decode(
     num_blocks: NumBlocks = None,
     max_num_seqs: MaxNumSeqs = None,
     max_batch_tokens: MaxBatchTokens = None,
+    metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     config_file: Config = None,
@@ -220,6 +240,18 @@ def decode(
 def version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _status(ctx: typer.Context) -> dict[str, Any]:
+    """The platform on the data folder; exit if there is none."""
+    from diptych.supervisor import status as platform
+
+    settings = _load(config.Common, ctx)
+    found = platform.gather(settings.data_dir)
+    if found is None:
+        print(f"nothing is running on {settings.data_dir}", file=sys.stderr)
+        raise typer.Exit(FAILED_EXIT)
+    return found
 
 
 def _load(settings: type[Settings], ctx: typer.Context, **more: object) -> Settings:

@@ -9,20 +9,26 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from diptych.config import UpSettings
-from diptych.core.errors import Broken, Misconfigured
+from diptych.core.errors import BadRequest, Broken, Lost, Misconfigured
+from diptych.core.phases import Role
+from diptych.router.client import Join, Load
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
 from diptych.supervisor.console import Screen, show_status
-from diptych.supervisor.folder import Lock, LogFile, State, is_locked
+from diptych.supervisor.folder import Lock, LogFile, Running, State, is_locked
 from diptych.supervisor.plan import Plan, Process, make_plan
 from diptych.supervisor.ports import FreePorts, claim
 from diptych.supervisor.restarts import Pace, Restarts
+from diptych.supervisor.traces import collect
 from diptych.supervisor.up import Fleet, MisconfiguredChild, child_environment
 from diptych.testing.platform import environment
 
@@ -362,6 +368,10 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
     workers = ["prefill-1", "prefill-2", "decode-1", "decode-2", "decode-3"]
     assert ids == ["router-1", *workers, "gateway-1"]
     assert len({process.address for process in plan.processes}) == 7
+    metrics = {process.metrics_address for process in plan.processes}
+    assert len(metrics) == 7 and not metrics & {process.address for process in plan.processes}
+    for process in plan.processes:
+        assert flag(process, "--metrics-listen") == process.metrics_address
     assert plan.model_name == "tiny-noise"
     assert plan.base_url == "http://127.0.0.1:8123"
     for process in plan.processes[1:]:
@@ -424,27 +434,78 @@ def test_the_welcome_holds_what_can_be_pasted(
 
 
 def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:
-    load = dict.fromkeys(
-        ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls"), 1
-    )
-    join = {"member_id": "decode-1", "role": "decode", "address": "a:1", "http_address": "",
-            "pid": 7, "num_blocks": 9, "num_slots": 4}  # fmt: skip
-    stranger = join | {"member_id": "decode-9", "address": "b:1"}
-    process = {"id": "decode-1", "role": "decode", "pid": 7, "alive": True, "address": "a:1",
-               "restarts": 2}  # fmt: skip
+    load = asdict(
+        Load(
+            running=12, waiting=3, swapped=2, free_blocks=100, cached_blocks=77, free_slots=52,
+            tickets=14, reservations=2, pulls=1, tokens_total=123456, query_tokens_total=1000,
+            hit_tokens_total=712, preemptions_total=17,
+        )
+    )  # fmt: skip
+    join = asdict(
+        Join(
+            "decode-1", Role.DECODE, "127.0.0.1:45678", pid=12345, num_blocks=512, num_slots=64,
+            metrics_address="127.0.0.1:45679",
+        )
+    )  # fmt: skip
+    stranger = join | {"member_id": "decode-9"}
+    gateway = asdict(Join("gateway-1", Role.GATEWAY, http_address="127.0.0.1:8000", pid=12345))
+    process = asdict(
+        Running("decode", "decode-1", 12345, "127.0.0.1:45678", "127.0.0.1:45679", 2, 0.0)
+    ) | {"alive": True}
     show_status(
         {
             "base_url": "http://x", "model": "m", "ready": False, "reasons": ["no prefill worker"],
             "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
             "processes": [process, process | {"id": "prefill-1", "alive": False}],
             "members": [
-                {"join": join, "load": load | {"streams": 0}, "leases": 2},
-                {"join": stranger, "load": load | {"streams": 0}, "leases": 2},
+                {"join": join, "load": load, "leases": 2},
+                {"join": stranger, "load": load | {"query_tokens_total": 0}, "leases": 2},
+                {"join": gateway, "load": asdict(Load(streams=6)), "leases": 0},
             ],
         }
     )  # fmt: skip
     shown = capsys.readouterr().out
     assert "NOT READY: no prefill worker" in shown
     assert "5 in flight, 3 of them queued" in shown
-    for words in ("decode-1", "decode-9", "1/9", "1/4", "dead"):
-        assert words in shown
+    assert "dead" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["gateway-1", "gateway", "12345", "127.0.0.1:8000", "-", "6"] in rows
+    counted = ["12", "3", "2", "17", "12/64", "412/512", "77"]
+    assert ["decode-1", *counted, "71%", "17", "123456"] in rows
+    assert ["decode-9", *counted, "-", "17", "123456"] in rows
+
+
+def test_a_trace_joins_the_workers_that_have_one() -> None:
+    served: list[str] = []
+
+    class Traced(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.append(self.path)
+            body = json.dumps({"traceEvents": [{"name": self.path}]}).encode()
+            self.send_response(200 if "?" not in self.path or "5" in self.path else 400)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    def joined(name: str, address: str, slots: int = 4) -> dict[str, object]:
+        join = Join(name, Role.DECODE, metrics_address=address, num_slots=slots)
+        return {"join": asdict(join)}
+
+    with HTTPServer(("127.0.0.1", 0), Traced) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        members = [joined("d-1", address), joined("d-2", address), joined("d-3", "")]
+        status = {"members": [*members, joined("gateway-1", address, slots=0)]}
+        assert len(collect(status, (), None)["traceEvents"]) == 2
+        assert collect(status, ["d-2"], 5.0)["traceEvents"] == [{"name": "/trace?seconds=5"}]
+        with pytest.raises(BadRequest, match="d-3: no such worker; there are d-1, d-2"):
+            collect(status, ["d-3"], None)
+        with pytest.raises(Lost, match=r"d-1 at .* answers 400"):
+            collect(status, ["d-1"], 1.0)
+        server.shutdown()
+    with pytest.raises(Lost, match=r"d-1 at .* does not answer"):
+        collect(status, ["d-1"], None)
+    assert served == ["/trace", "/trace", "/trace?seconds=5", "/trace?seconds=1"]

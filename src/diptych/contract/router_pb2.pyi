@@ -161,7 +161,7 @@ class ReportUp(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address")
+    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address", "metrics_address")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +175,7 @@ class Join(_message.Message):
     NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     role: str
     address: str
@@ -188,10 +189,11 @@ class Join(_message.Message):
     num_slots: int
     pid: int
     http_address: str
-    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
+    metrics_address: str
+    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining")
+    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +205,12 @@ class Load(_message.Message):
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_FIELD_NUMBER: _ClassVar[int]
+    PREPARING_FIELD_NUMBER: _ClassVar[int]
+    QUERY_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     running: int
     waiting: int
     free_blocks: int
@@ -214,7 +222,13 @@ class Load(_message.Message):
     streams: int
     tokens_total: int
     draining: bool
-    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    cached_blocks: int
+    swapped: int
+    preparing: int
+    query_tokens_total: int
+    hit_tokens_total: int
+    preemptions_total: int
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ...) -> None: ...
 
 class ReportDown(_message.Message):
     __slots__ = ("fleet",)

@@ -47,7 +47,15 @@ class Child:
     def running(self) -> Running:
         pid = self._running.pid if self._running is not None else 0
         p = self.process
-        return Running(p.role, p.id, pid, p.address, self._restarts.count, self._started_at)
+        return Running(
+            role=p.role,
+            id=p.id,
+            pid=pid,
+            address=p.address,
+            metrics_address=p.metrics_address,
+            restarts=self._restarts.count,
+            started_at=self._started_at,
+        )
 
     async def run(self) -> None:
         """Live, die, live again, until `stop`."""

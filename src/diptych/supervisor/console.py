@@ -10,7 +10,7 @@ from diptych.supervisor.plan import Plan
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 
-TABLE_WIDTH = 132
+TABLE_WIDTH = 100
 
 CURL = """curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"model": "{model}", "max_tokens": 64, "thinking": {{"type": "disabled"}},
@@ -58,51 +58,76 @@ class Screen:
 
 
 def show_status(status: dict[str, Any], console: Console | None = None) -> None:
-    """The table of `diptych status`."""
+    """The tables of `diptych status`: processes, then what their workers do."""
     console = console or Console(highlight=False)
     console.width = max(console.width, TABLE_WIDTH)  # a narrow terminal wraps; nothing is cut off
     ready = "ready" if status["ready"] else "NOT READY: " + "; ".join(status["reasons"])
     console.print(f"{status['base_url']}  model {status['model']}  {ready}")
     console.print(
         f"requests: {status['leases']} in flight, {status['queued']} of them queued   "
-        f"supervisor pid {status['pid']}   data {status['data_dir']}"
+        f"supervisor pid {status['pid']}   data {status['data_dir']}\n"
     )
-    console.print(_table(status))
+    console.print(_processes(status))
+    workers = [member for member in status["members"] if member["join"]["num_slots"]]
+    if workers:
+        console.print()
+        console.print(_workers(workers))
 
 
-def _table(status: dict[str, Any]) -> Table:
+def _processes(status: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("process", "role", "pid", "address"):
+    for name in ("process", "role", "pid", "address", "metrics"):
         table.add_column(name, no_wrap=True)
-    for name in ("restarts", "leases", "run", "wait", "blocks free", "slots free"):
-        table.add_column(name, justify="right")
-    for name in ("tickets", "reserved", "pulls", "streams"):
+    for name in ("restarts", "requests"):
         table.add_column(name, justify="right")
     members = {member["join"]["member_id"]: member for member in status["members"]}
     for process in status["processes"]:
         pid = str(process["pid"]) if process["alive"] else "dead"
-        row = [process["id"], process["role"], pid, process["address"], str(process["restarts"])]
-        table.add_row(*row, *_numbers(members.pop(process["id"], None)))
+        row = [process["id"], process["role"], pid, process["address"], process["metrics_address"]]
+        requests = _requests(members.pop(process["id"], None))
+        table.add_row(*row, str(process["restarts"]), requests)
     for name, member in members.items():  # joined from elsewhere
         join = member["join"]
         where = join["address"] or join["http_address"]
-        table.add_row(name, join["role"], str(join["pid"]), where, "-", *_numbers(member))
+        row = [name, join["role"], str(join["pid"]), where, join["metrics_address"]]
+        table.add_row(*row, "-", _requests(member))
     return table
 
 
-def _numbers(member: dict[str, Any] | None) -> list[str]:
+def _requests(member: dict[str, Any] | None) -> str:
+    """Placed at a worker, by the router's ledger; under way at a gateway."""
     if member is None:
-        return []
-    join, load = member["join"], member["load"]
-    is_worker = join["num_slots"] > 0
-    return [
-        str(member["leases"]) if is_worker else "",
-        str(load["running"]) if is_worker else "",
-        str(load["waiting"]) if is_worker else "",
-        f"{load['free_blocks']}/{join['num_blocks']}" if is_worker else "",
-        f"{load['free_slots']}/{join['num_slots']}" if is_worker else "",
-        str(load["tickets"]) if is_worker else "",
-        str(load["reservations"]) if is_worker else "",
-        str(load["pulls"]) if is_worker else "",
-        "" if is_worker else str(load["streams"]),
-    ]
+        return ""
+    is_worker = member["join"]["num_slots"] > 0
+    return str(member["leases"] if is_worker else member["load"]["streams"])
+
+
+def _workers(members: list[dict[str, Any]]) -> Table:
+    """Slots and blocks: used, of all; `cached` blocks are free, but still found by prefix."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("worker", no_wrap=True)
+    for name in ("run", "wait", "swapped", "hand-offs", "slots", "blocks", "cached", "hit rate"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("preempted", "tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for member in members:
+        join, load = member["join"], member["load"]
+        slots, blocks = join["num_slots"], join["num_blocks"]
+        table.add_row(
+            join["member_id"],
+            str(load["running"]),
+            str(load["waiting"]),
+            str(load["swapped"]),
+            str(load["tickets"] + load["reservations"] + load["pulls"]),
+            f"{slots - load['free_slots']}/{slots}",
+            f"{blocks - load['free_blocks']}/{blocks}",
+            str(load["cached_blocks"]),
+            _share(load["hit_tokens_total"], load["query_tokens_total"]),
+            str(load["preemptions_total"]),
+            str(load["tokens_total"]),
+        )
+    return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "-"

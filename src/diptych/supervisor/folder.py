@@ -22,6 +22,7 @@ class Running:
     id: str
     pid: int
     address: str
+    metrics_address: str
     restarts: int
     started_at: float  # seconds since 1970
 

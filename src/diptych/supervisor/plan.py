@@ -21,6 +21,7 @@ class Process:
     id: str
     address: str  # where it listens; the same after every restart
     command: tuple[str, ...]
+    metrics_address: str = ""  # where it serves /metrics; likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,16 @@ def make_plan(
         num_blocks=settings.num_blocks,
     )
 
+    def process(role: Role, name: str, address: str, command: str, *flags: str) -> Process:
+        metrics = f"{LOOPBACK}:{free_port()}"
+        shown = _flags(metrics_listen=metrics)
+        return Process(role, name, address, _python(command, *flags, *shown, *common), metrics)
+
     def worker(role: Role, number: int) -> Process:
         name, listen = f"{role}-{number}", f"{LOOPBACK}:{free_port()}"
         command = "prefill" if role is Role.PREFILL else "decode"
         own = _flags(worker_id=name, listen=listen, role=role if role is Role.HYBRID else None)
-        return Process(role, name, listen, _python(command, *own, *served, *sizes, *common))
+        return process(role, name, listen, command, *own, *served, *sizes)
 
     counts = (
         [(Role.HYBRID, settings.decode)]
@@ -77,13 +83,9 @@ def make_plan(
     base_url = f"http://{_reachable(settings.host)}:{port}"
     return Plan(
         processes=(
-            Process(
-                Role.ROUTER, "router-1", router, _python("router", "--listen", router, *common)
-            ),
+            process(Role.ROUTER, "router-1", router, "router", "--listen", router),
             *workers,
-            Process(
-                Role.GATEWAY, "gateway-1", base_url, _python("gateway", *http, *served, *common)
-            ),
+            process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served),
         ),
         base_url=base_url,
         router=router,

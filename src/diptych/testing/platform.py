@@ -119,7 +119,10 @@ def leaks_of(status: dict[str, Any]) -> list[str]:
         leaks.append(f"{len(status['members'])} members of {len(status['processes'])} processes")
     for member in status["members"]:
         load, join = member["load"], member["join"]
-        held = ("running", "waiting", "tickets", "reservations", "pulls", "streams")
+        held = (
+            "running", "waiting", "preparing", "swapped",
+            "tickets", "reservations", "pulls", "streams",
+        )  # fmt: skip
         leaks += [f"{join['member_id']}: {name}={load[name]}" for name in held if load[name]]
         for free, total in (("free_blocks", "num_blocks"), ("free_slots", "num_slots")):
             if load[free] != join[total]:

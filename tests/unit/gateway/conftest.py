@@ -144,7 +144,7 @@ async def serve() -> AsyncIterator[Serve]:
         hops = ScriptedHops(Output(ids, **output), is_hybrid=is_hybrid)
         pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)), deadlines)
         chat = ChatEndpoint(model, pipeline, patience or Patience())
-        application = app.build(model, chat, lambda: site.is_connected)
+        application = app.build(model, chat, pipeline.measures, lambda: site.is_connected)
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
         site = Site(model, hops, pipeline, chat, application, http, FLEET)

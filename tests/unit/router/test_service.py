@@ -33,6 +33,7 @@ from diptych.router.client import (
 from diptych.router.dispatcher import Dispatcher
 from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
+from diptych.telemetry.metrics import Metrics
 from diptych.transport.channel import connect
 from diptych.transport.errors import from_rpc
 from diptych.transport.server import Server
@@ -43,7 +44,7 @@ SOON_S = 20.0
 @asynccontextmanager
 async def router(listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
     registry = StreamRegistry()
-    service = RouterService(Dispatcher(registry), registry)
+    service = RouterService(Dispatcher(registry), registry, Metrics("router"))
     async with Server(listen, [service.register], grace_s=0) as server:
         yield server.address
     service.stop()

@@ -1,5 +1,7 @@
 """Router messages survive the wire."""
 
+from dataclasses import fields
+
 import pytest
 
 from diptych.contract import router_pb2 as pb
@@ -28,8 +30,10 @@ RANK = Rank(WorkerId("decode-1"), "127.0.0.1:7", Incarnation(2**64 - 1), 3)
 JOIN = Join(
     "decode-1", Role.DECODE, "127.0.0.1:7", Incarnation(2**63), b"n" * 16, b"l" * 16, "m",
     max_model_len=4096, block_tokens=128, num_blocks=9, num_slots=4, pid=7, http_address="h:1",
+    metrics_address="h:2",
 )  # fmt: skip
-LOAD = Load(1, 2, 3, 4, 5, 6, 7, 8, 9, 2**40, draining=True)
+COUNTED = [field.name for field in fields(Load) if field.type is int]
+LOAD = Load(**{name: number for number, name in enumerate(COUNTED, 1)}, draining=True)
 
 
 @pytest.mark.parametrize(

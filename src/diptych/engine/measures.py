@@ -1,0 +1,76 @@
+"""What a worker measures of its engine: parts of steps as they come, counts when it is asked."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+
+import orjson
+
+from diptych.core.errors import BadRequest
+from diptych.engine.port import Counts
+from diptych.engine.scheduler import Plan
+from diptych.engine.trace import Part, Trace
+from diptych.telemetry import metrics as m
+from diptych.telemetry.endpoint import Page, Query
+
+
+class Measures:
+    """An `Observer` that feeds histograms and a trace; the pages that show them."""
+
+    def __init__(self, role: str) -> None:
+        self.metrics = metrics = m.Metrics(role)
+        self._trace = Trace()
+        seconds, rows = metrics.histogram(m.STEP_SECONDS), metrics.counter(m.STEP_ROWS)
+        self._seconds = {part: seconds.labels(part) for part in Part}
+        self._prompt_rows, self._decode_rows = rows.labels("prompt"), rows.labels("decode")
+
+    def planned(self, plan: Plan) -> None:
+        planned = self._trace.add(plan)
+        self._prompt_rows.inc(planned.prompt_rows)
+        self._decode_rows.inc(len(planned.decoding))
+
+    def took(self, part: Part, step: int, began_s: float, ended_s: float) -> None:
+        self._trace.took(part, step, began_s, ended_s)
+        self._seconds[part].observe(ended_s - began_s)
+
+    def pages(self, worker_id: str) -> Mapping[str, Page]:
+        """`/trace?seconds=S` has the trace of the last S seconds, by default all that is kept."""
+
+        async def trace(query: Query) -> bytes:
+            return await asyncio.to_thread(self._drawn, worker_id, _seconds(query))
+
+        return {"/metrics": self.metrics.page(), "/trace": Page("application/json", trace)}
+
+    def _drawn(self, worker_id: str, seconds: float | None) -> bytes:
+        return orjson.dumps({"traceEvents": self._trace.events(worker_id, os.getpid(), seconds)})
+
+
+def _seconds(query: Query) -> float | None:
+    text = query.get("seconds")
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise BadRequest(f"seconds is {text!r}; expected a number", param="seconds") from None
+
+
+def readings(counts: Counts, silent_s: float) -> Iterator[m.Reading]:
+    """The counts of an engine as metrics; each request is in one state."""
+    yield m.REQUESTS.at(counts.running, "running")
+    yield m.REQUESTS.at(counts.waiting - counts.swapped, "waiting")
+    yield m.REQUESTS.at(counts.swapped, "swapped")
+    yield m.REQUESTS.at(counts.preparing, "preparing")
+    yield m.REQUESTS.at(counts.held, "held")
+    yield m.REQUESTS.at(counts.reserved, "reserved")
+    yield m.KV_BLOCKS.at(counts.free_blocks - counts.cached_blocks, "free")
+    yield m.KV_BLOCKS.at(counts.cached_blocks, "cached")
+    yield m.KV_BLOCKS.at(counts.num_blocks - counts.free_blocks, "live")
+    yield m.KV_SLOTS.at(counts.free_slots, "free")
+    yield m.KV_SLOTS.at(counts.num_slots - counts.free_slots, "live")
+    yield m.KV_ANCHORS.at(counts.num_anchors - counts.anchors, "free")
+    yield m.KV_ANCHORS.at(counts.anchors, "live")
+    yield m.PROMPT_TOKENS.at(counts.query_tokens_total - counts.hit_tokens_total, "computed")
+    yield m.PROMPT_TOKENS.at(counts.hit_tokens_total, "cached")
+    yield m.GENERATION_TOKENS.at(counts.tokens_total)
+    yield m.PREEMPTIONS.at(counts.swaps_total, "swap")
+    yield m.PREEMPTIONS.at(counts.preemptions_total - counts.swaps_total, "recompute")
+    yield m.ENGINE_SILENT_SECONDS.at(silent_s)

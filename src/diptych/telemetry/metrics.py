@@ -1,0 +1,222 @@
+"""Every metric name of every process, and the registry that shows them to Prometheus.
+
+Names are a contract: none is renamed. Units are seconds and bytes, counters end in `_total`, no
+label has a value per request, and what a process cannot know it does not show. Each process adds
+the label `role`, so that prefill and decode are two values of one name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from diptych.telemetry.endpoint import Page, Query
+
+_FAST_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_SLOW_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class Kind(StrEnum):
+    """How a metric behaves."""
+
+    COUNTER = auto()
+    GAUGE = auto()
+    HISTOGRAM = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A name and what it means."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    def at(self, value: float, *labels: str) -> "Reading":
+        """Its value now, for some values of its labels."""
+        assert len(labels) == len(self.labels), f"{self.name} has the labels {self.labels}"
+        return Reading(self, labels, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A value that somebody keeps anyway, at the moment of asking."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, Kind.COUNTER, text, labels)
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(name, Kind.GAUGE, text, labels)
+
+
+def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
+    return Metric(name, Kind.HISTOGRAM, text, labels, buckets)
+
+
+# All roles but router
+
+REQUESTS = _gauge("llm_requests", "Requests by where they stand.", "state")
+
+# Workers: the engine
+
+KV_BLOCKS = _gauge("llm_kv_blocks", "Block pages: free, cached (free to evict), live.", "state")
+KV_SLOTS = _gauge("llm_kv_slots", "Slots: free, live.", "state")
+KV_ANCHORS = _gauge("llm_kv_anchors", "Anchor pages: free, live.", "state")
+PROMPT_TOKENS = _counter(
+    "llm_prompt_tokens_total", "Prompt tokens admitted: computed, or cached.", "source"
+)
+GENERATION_TOKENS = _counter("llm_generation_tokens_total", "Tokens sampled.")
+PREEMPTIONS = _counter(
+    "llm_preemptions_total", "Sequences that gave up their blocks: swap, recompute.", "how"
+)
+STEP_SECONDS = _histogram(
+    "llm_step_seconds", "Parts of an engine step, as in the step trace.", "part", buckets=_FAST_S
+)
+STEP_ROWS = _counter("llm_step_rows_total", "Rows computed: prompt, decode.", "kind")
+ENGINE_SILENT_SECONDS = _gauge(
+    "llm_engine_silent_seconds", "Since the engine thread last answered; 0 when it has no work."
+)
+
+# Workers: their neighbours
+
+SESSIONS = _gauge("llm_sessions", "Open Session streams to gateways, or to workers.")
+TICKETS = _gauge("llm_tickets", "Prompts with a ticket: expected, held.", "state")
+KV_LAPSED = _counter("llm_kv_lapsed_total", "Tickets whose lease ended before a commit.")
+RESERVATIONS = _gauge("llm_reservations", "Reservations that wait for their Start.")
+KV_TRANSFERS = _gauge("llm_kv_transfers", "KV transfers under way or waiting for their turn.")
+KV_TRANSFER_SECONDS = _histogram(
+    "llm_kv_transfer_seconds", "KV transfers, their commit included.", "result", buckets=_SLOW_S
+)
+KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
+KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
+
+# Router
+
+ROUTER_LEASES = _gauge("llm_router_leases", "Requests with an open lease.")
+ROUTER_WAITING = _gauge(
+    "llm_router_waiting", "Requests that wait for a worker: prompts, handoffs.", "queue"
+)
+ROUTER_QUEUE_SECONDS = _histogram(
+    "llm_router_queue_seconds", "From Want to the first placement.", "class", buckets=_SLOW_S
+)
+ROUTER_DECISION_SECONDS = _histogram(
+    "llm_router_decision_seconds", "One round of decisions.", buckets=_FAST_S
+)
+
+# Gateway
+
+REQUEST_SECONDS = _histogram(
+    "llm_request_seconds", "Outputs from placement to end.", "result", buckets=_SLOW_S
+)
+TTFT_SECONDS = _histogram("llm_ttft_seconds", "From placement to first token.", buckets=_SLOW_S)
+INTER_TOKEN_SECONDS = _histogram(
+    "llm_inter_token_seconds", "Between arrivals of tokens of one output.", buckets=_FAST_S
+)
+STREAM_STALL_SECONDS = _histogram(
+    "llm_stream_stall_seconds", "Gaps of more than a second inside an output.", buckets=_SLOW_S
+)
+PHASE_SECONDS = _histogram(
+    "llm_phase_seconds", "Phases of an output, first attempts only.", "phase", buckets=_SLOW_S
+)
+TOKENS = _counter("llm_tokens_total", "As billed: input, cached, output.", "type")
+MIGRATIONS = _counter(
+    "llm_migrations_total", "Outputs that needed another attempt, by how they ended.", "result"
+)
+REJECTS = _counter("llm_rejects_total", "Requests answered by an error.", "code", "reason")
+
+ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
+
+Read = Callable[[], Iterable[Reading]]
+
+
+class Metrics:
+    """What one process shows. Its own registry: nothing is global."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+
+    def counter(self, metric: Metric) -> Counter:
+        """A counter to increase."""
+        assert metric.kind is Kind.COUNTER
+        return Counter(metric.name, metric.help, metric.labels, registry=self._registry)
+
+    def histogram(self, metric: Metric) -> Histogram:
+        """A histogram to observe with."""
+        assert metric.kind is Kind.HISTOGRAM
+        return Histogram(
+            metric.name,
+            metric.help,
+            metric.labels,
+            registry=self._registry,
+            buckets=metric.buckets,
+        )
+
+    def pull(self, read: Read) -> None:
+        """Ask `read` whenever somebody asks us."""
+        self._registry.register(_Pulled(read))
+
+    def page(self) -> Page:
+        """All of it, for an endpoint."""
+
+        async def make(query: Query) -> bytes:
+            return self.text()
+
+        return Page(CONTENT_TYPE_LATEST, make)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(_Labelled(self._registry, self._role))
+
+
+class _Pulled(Collector):
+    """Readings as families of a metric each."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Family]:
+        families: dict[Metric, GaugeMetricFamily | CounterMetricFamily] = {}
+        for reading in self._read():
+            metric = reading.metric
+            if metric not in families:
+                is_counter = metric.kind is Kind.COUNTER
+                make = CounterMetricFamily if is_counter else GaugeMetricFamily
+                families[metric] = make(metric.name, metric.help, labels=metric.labels)
+            families[metric].add_metric(reading.labels, reading.value)
+        yield from families.values()
+
+    def describe(self) -> list[Family]:
+        return []  # so that registering asks nobody
+
+
+class _Labelled(Collector):
+    """A registry whose samples all say the role."""
+
+    def __init__(self, registry: CollectorRegistry, role: str) -> None:
+        self._registry = registry
+        self._role = role
+
+    def collect(self) -> Iterator[Family]:
+        for family in self._registry.collect():
+            samples = [
+                sample._replace(labels={"role": self._role, **sample.labels})
+                for sample in family.samples
+            ]
+            shown = Family(family.name, family.documentation, family.type, family.unit)
+            shown.samples = samples
+            yield shown
