@@ -12,8 +12,10 @@ import resource
 import selectors
 import signal
 import struct
+import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from diptych.text.constraints.vocabulary import Vocabulary
 _SIZE = struct.Struct("<I")
 _PROBE_TOKENS = 24
 _PROBE_CPU_S = 0.25
+_STACK_BYTES = 2 << 20  # a fourth of what the worker has: what recurses deep fails here, not there
 _WARM = Constraint(Kind.JSON_OBJECT, "")  # its rules are in most grammars
 _MEMORY_MAP = Path("/proc/self/statm")
 
@@ -55,9 +58,7 @@ def main() -> None:
         return
     name, vocabulary, limits = pickle.loads(frame)
     backend = make_backend(name, vocabulary)
-    backend.compile(
-        build(Constraint(Kind.JSON_SCHEMA, _WARM)), "warm"
-    )  # rules that most grammars share
+    backend.compile(build(_WARM), _WARM.param)
     _write_frame(replies, b"ready")
     Server(backend, vocabulary, limits, replies).serve()
 
@@ -134,8 +135,11 @@ class Server:
 
 def _why(status: int) -> str:
     """Why a trial ended without a word."""
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if ended_by == signal.SIGPROF:
         return "the constraint takes too long to compile"
+    if ended_by == signal.SIGSEGV:
+        return "the constraint is nested too deep to compile"
     return "the constraint takes too much memory to compile"
 
 
@@ -147,6 +151,7 @@ def attempt(
     sink: int,
 ) -> None:
     """One trial, in its own process: compile, and walk a little to see what a token costs."""
+    os.nice(5)  # after the engine's own work
     signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)  # its signal ends the process
     if _MEMORY_MAP.exists():
         pages = int(_MEMORY_MAP.read_text().split()[0])
@@ -154,8 +159,11 @@ def attempt(
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a library says when it aborts
     answer: dict[str, str | None] = {"error": None, "param": constraint.param}
+    threading.stack_size(_STACK_BYTES)
+    with ThreadPoolExecutor(1) as pool:
+        walk = pool.submit(_walk, constraint, backend, vocabulary)
     try:
-        _walk(constraint, backend, vocabulary)
+        walk.result()
     except BadRequest as error:
         answer = {"error": error.message, "param": error.param}
     except MemoryError:

@@ -31,8 +31,8 @@ class TrialLimits:
 
     cpu_s: float = 1.5  # of the trial's own work: load of the machine does not count
     wall_s: float = 5.0
-    memory_bytes: int = 1 << 30
-    parallel: int = 2
+    memory_bytes: int = 512 << 20
+    parallel: int = 8  # they share the processors: a small one does not wait for a big one
     waiting: int = 32
     start_s: float = 60.0
 

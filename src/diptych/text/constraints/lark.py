@@ -59,6 +59,7 @@ class _Writer:
         self.names: dict[str, str] = {}
         self.terminals: list[str] = []
         self._known: dict[str, str] = {}
+        self._lexemes: dict[int, str] = {}  # by identity: to hash a node is to walk it
 
     def spell(self, node: Node) -> str:
         match node:
@@ -79,8 +80,16 @@ class _Writer:
             case Lexeme(OtherKey(words)) | OtherKey(words):
                 return self.other_key(words)
             case Lexeme(item):
-                found = self.terminal(_regex(item))
-                return f'({found} | "")' if length_bounds(item)[0] == 0 else found
+                return self.lexeme(item)
+
+    def lexeme(self, item: Node) -> str:
+        """A terminal; the same few pieces come again and again."""
+        found = self._lexemes.get(id(item))
+        if found is None:
+            name = self.terminal(_regex(item))
+            found = f'({name} | "")' if length_bounds(item)[0] == 0 else name
+            self._lexemes[id(item)] = found
+        return found
 
     def inner(self, node: Node) -> str:
         bare = isinstance(node, Chars | Rule | Special | Lexeme | OtherKey)

@@ -35,10 +35,23 @@ def sound(rules: Mapping[str, Node], param: str) -> Grammar:
     alive = _alive(rules, order)
     if "root" not in alive:
         raise invalid("no text at all satisfies the constraint", param)
-    kept = {name: _prune(rules[name], alive) for name in reversed(order) if name in alive}
-    order = _postorder(kept, param)
+    kept = dict(rules)
+    if len(alive) < len(order) or any(_has_nothing(rules[name]) for name in order):
+        kept = {name: _prune(rules[name], alive) for name in order if name in alive}
+        order = _postorder(kept, param)
     _refuse_left_recursion(kept, order, param)
     return Grammar({name: kept[name] for name in reversed(order)})
+
+
+def _has_nothing(node: Node) -> bool:
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if top == NOTHING:
+            return True
+        if not isinstance(top, Lexeme):
+            stack += children(top)
+    return False
 
 
 def rules_in(node: Node) -> Iterator[str]:
