@@ -35,6 +35,7 @@ def graph_us(calls: Sequence[Call]) -> float:
 
     Calls take turns over inputs that differ, so that none finds its weights in the cache.
     """
+    torch.cuda.synchronize()  # inputs were made on another stream
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for call in calls[:2]:

@@ -41,8 +41,10 @@ def settings_for(num_pairs: int, num_experts: int) -> Settings:
         shape = Shape(128, 16, 4, 4)
         return Settings(shape, shape, direct=True)
     load = num_pairs / num_experts
-    if load <= 8:
+    if load <= 0.5:
         shape, small = Shape(128, 16, 4, 4), 0
+    elif load <= 8:
+        shape, small = Shape(256, 16, 4, 4), 0
     elif load <= 24:
         shape, small = Shape(256, 32, 4, 3), 0
     elif load <= 96:

@@ -24,14 +24,14 @@ FP8 = gl.constexpr(WIDEN_FP8.value)
 
 @gluon.jit
 def fill_entries(
-    even_smem, odd_smem, entries_ptr, index_ptr, BLOCK: gl.constexpr, HALF: gl.constexpr
+    even_smem, odd_smem, entries_ptr, index_smem, BLOCK: gl.constexpr, HALF: gl.constexpr
 ):
-    """Gather FP4 records by BLOCK numbers at index_ptr, widen, store: K / 128 in float16."""
+    """Gather FP4 records by the numbers in index_smem, widen, store: K / 128 in float16."""
     layout: gl.constexpr = gl.BlockedLayout([1, 2, 8], [2, 16, 1], [8, 1, 1], [2, 1, 0])
     by_group: gl.constexpr = gl.SliceLayout(2, layout)
     rows: gl.constexpr = gl.SliceLayout(1, by_group)
     record: gl.constexpr = HALF + HALF // 8
-    at = gl.load(index_ptr + gl.arange(0, BLOCK, layout=rows)).to(gl.int64)
+    at = index_smem.load(rows).to(gl.int64)
     start = gl.maximum(at, 0) * record
     group = gl.arange(0, HALF // 8, layout=gl.SliceLayout(0, by_group))
     byte = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))
@@ -60,7 +60,7 @@ def fill_window(
     odd_smem,
     window_ptr,
     window_bytes_ptr,
-    index_ptr,
+    index_smem,
     BLOCK: gl.constexpr,
     HALF: gl.constexpr,
 ):
@@ -69,7 +69,7 @@ def fill_window(
     by_group: gl.constexpr = gl.SliceLayout(2, layout)
     rows: gl.constexpr = gl.SliceLayout(1, by_group)
     record: gl.constexpr = HALF + HALF // 32
-    at = gl.load(index_ptr + gl.arange(0, BLOCK, layout=rows)).to(gl.int64)
+    at = index_smem.load(rows).to(gl.int64)
     start2 = gl.expand_dims(gl.maximum(at, 0) * record, 1)
     group = gl.arange(0, HALF // 16, layout=gl.SliceLayout(0, by_group))
     pair = gl.arange(0, 16, layout=gl.SliceLayout(0, gl.SliceLayout(1, layout)))
@@ -142,6 +142,19 @@ def attend(
     window_list = window_index_ptr + row * WINDOW
     entry_list = entry_index_ptr + row * ENTRIES
 
+    # the numbers first: every gather starts from them
+    line: gl.constexpr = gl.BlockedLayout([1], [32], [8], [0])
+    numbers = gl.allocate_shared_memory(
+        gl.int32, [blocks, BLOCK], gl.SwizzledSharedLayout(1, 1, 1, [0])
+    )
+    spot = gl.arange(0, BLOCK, layout=line)
+    for block in gl.static_range(blocks):
+        if block < window_blocks:
+            numbers.index(block).store(gl.load(window_list + block * BLOCK + spot))
+        else:
+            at = entry_list + (block - window_blocks) * BLOCK + spot
+            numbers.index(block).store(gl.load(at))
+
     h = gl.arange(0, HEADS, layout=gl.SliceLayout(1, wide))
     j = gl.arange(0, HALF, layout=gl.SliceLayout(0, wide))
     both = gl.load(
@@ -155,7 +168,7 @@ def attend(
             k_odd.index(0),
             window_ptr,
             window_bytes_ptr,
-            window_list + first * BLOCK,
+            numbers.index(first),
             BLOCK,
             HALF,
         )
@@ -164,7 +177,7 @@ def attend(
             k_even.index(0),
             k_odd.index(0),
             entries_ptr,
-            entry_list + (first - window_blocks) * BLOCK,
+            numbers.index(first),
             BLOCK,
             HALF,
         )
@@ -175,7 +188,6 @@ def attend(
     zero = gl.full([HEADS, BLOCK], 0.0, gl.float32, layout=score)
     even_sum = gl.full([HEADS, HALF], 0.0, gl.float32, layout=value)
     odd_sum = gl.full([HEADS, HALF], 0.0, gl.float32, layout=value)
-    slot = gl.arange(0, BLOCK, layout=gl.SliceLayout(0, score))
     for block in range(first, last):
         now = (block - first) % 2
         s = warpgroup_mma(
@@ -189,7 +201,7 @@ def attend(
                     k_odd.index(1 - now),
                     window_ptr,
                     window_bytes_ptr,
-                    window_list + (block + 1) * BLOCK,
+                    numbers.index(block + 1),
                     BLOCK,
                     HALF,
                 )
@@ -198,14 +210,11 @@ def attend(
                 k_even.index(1 - now),
                 k_odd.index(1 - now),
                 entries_ptr,
-                entry_list + (block + 1 - window_blocks) * BLOCK,
+                numbers.index(block + 1),
                 BLOCK,
                 HALF,
             )
-        list_at = entry_list + (block - window_blocks) * BLOCK
-        if block < window_blocks:
-            list_at = window_list + block * BLOCK
-        valid = gl.load(list_at + slot) >= 0
+        valid = numbers.index(block).load(gl.SliceLayout(0, score)) >= 0
         scores = warpgroup_mma_wait(0, deps=[s])
         scores = gl.where(gl.expand_dims(valid, 0), scores * scale, -float("inf"))
         top = gl.maximum(peak, gl.max(scores, 1))

@@ -27,7 +27,7 @@ def settings_for(q: Tensor) -> Settings:
     """Fill the chip with few rows, avoid partial sums with many; measured on one H200."""
     rows = q.shape[0]
     explicit = q.shape[1:] == (64, 512) and torch.cuda.get_device_capability(q.device) == (9, 0)
-    shares = 10 if rows <= 8 else 5 if rows <= 32 else 2 if rows <= 64 else 1
+    shares = 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
     return Settings(shares, explicit, block=64 if explicit else 32)
 
 
