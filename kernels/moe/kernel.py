@@ -40,8 +40,6 @@ lop3.b32 $1, s, 0x80808080, m, 0xEA;
 }
 """)
 
-PREFETCH = tl.constexpr("prefetch.global.L2 [$1]; mov.u32 $0, 0;")
-
 
 @triton.jit
 def count_pairs(ids_ptr, counts_ptr, num_pairs, first, BLOCK: tl.constexpr):
@@ -66,6 +64,7 @@ def sort_pairs(
     num_experts,
     EXPERTS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    SMALL: tl.constexpr,
     BLOCK: tl.constexpr,
     COUNTED: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -73,7 +72,8 @@ def sort_pairs(
     """One program an expert: its pairs go to order[base ...], its tiles to tiles[base ...].
 
     order: [num_pairs] pair numbers by expert, then by pair. tiles: [1 + bound, 4] int32, row 0
-    holds the number of tiles, row 1 + i (expert, first place in order, columns used, unused).
+    holds the number of tiles, row 1 + i (expert, first place in order, columns used, is it small).
+    An expert gets tiles of COLUMNS places; a rest of at most 2 * SMALL gets tiles of SMALL.
     """
     let_next_start(OVERLAP)
     wait_for_previous(OVERLAP)
@@ -87,17 +87,26 @@ def sort_pairs(
         held = (ids >= 0) & (ids < num_experts)
         counts = tl.histogram(tl.where(held, ids, 0), EXPERTS, mask=held)
     before = every < expert
-    tile_counts = (counts + COLUMNS - 1) // COLUMNS
+    rest = counts % COLUMNS
+    small_counts = tl.where(rest <= 2 * SMALL, (rest + SMALL - 1) // SMALL, 1)
+    tile_counts = counts // COLUMNS + small_counts
     base = tl.sum(tl.where(before, counts, 0))
     tile_base = tl.sum(tl.where(before, tile_counts, 0))
     mine = tl.sum(tl.where(every == expert, counts, 0))
     if expert == 0:
         tl.store(tiles_ptr, tl.sum(tile_counts))
-    for tile in range((mine + COLUMNS - 1) // COLUMNS):
-        row = tiles_ptr + (1 + tile_base + tile) * 4
-        tl.store(row, expert)
-        tl.store(row + 1, base + tile * COLUMNS)
-        tl.store(row + 2, tl.minimum(mine - tile * COLUMNS, COLUMNS))
+    done = base * 0
+    tile_row = tiles_ptr + (1 + tile_base) * 4
+    while done < mine:
+        left = mine - done
+        small = (left <= 2 * SMALL).to(tl.int32)
+        used = tl.minimum(left, tl.where(small > 0, SMALL, COLUMNS))
+        tl.store(tile_row, expert)
+        tl.store(tile_row + 1, base + done)
+        tl.store(tile_row + 2, used)
+        tl.store(tile_row + 3, small)
+        tile_row += 4
+        done += used
     for start in range(0, num_pairs, BLOCK):
         pair = start + tl.arange(0, BLOCK)
         ids = tl.load(ids_ptr + pair, pair < num_pairs, other=-1) - first
@@ -144,20 +153,28 @@ def widen(words, e_even, e_odd, ROWS: tl.constexpr, ASM: tl.constexpr):
 
 
 @triton.jit
-def expert_product(
+def swiglu(gate, up, limit):
+    """silu(min(gate, limit)) * clamp(up, limit)."""
+    gate = tl.minimum(gate, limit)
+    up = tl.minimum(tl.maximum(up, -limit), limit)
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
+def tile_product(
     x_ptr,
     x_scale_ptr,
     data_ptr,
     exponent_ptr,
     row_scale_ptr,
     weight_ptr,
-    ids_ptr,
     order_ptr,
-    tiles_ptr,
     out_ptr,
     limit,
-    first,
-    num_experts,
+    expert,
+    place0,
+    used,
+    row_tile,
     SLOTS: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
@@ -167,52 +184,17 @@ def expert_product(
     SWIGLU: tl.constexpr,
     DIRECT: tl.constexpr,
     ASM: tl.constexpr,
-    OVERLAP: tl.constexpr,
-    PREFETCHED: tl.constexpr,
 ):
-    """ROWS weight rows times COLUMNS activation rows; the row tiles of a column run fastest.
-
-    SWIGLU: x [tokens, K] -> out [places in order, N / 2] bf16. Otherwise x [places, K] -> out
-    [pairs, N] bf16. DIRECT: every pair is its own tile and `order`, `tiles` are not read.
-    """
-    row_tiles: tl.constexpr = (N + ROWS - 1) // ROWS
-    column_tile = tl.program_id(0) // row_tiles
-    row_tile = tl.program_id(0) % row_tiles
-    if DIRECT:
-        expert = tl.load(ids_ptr + column_tile) - first
-        if (expert < 0) | (expert >= num_experts):
-            return
-    let_next_start(OVERLAP)
+    """ROWS weight rows of one expert times COLUMNS places; see `expert_product`."""
     n = row_tile * ROWS + tl.arange(0, ROWS)
     inside = n
     if N % ROWS != 0:
         inside = tl.minimum(n, N - 1)
-    if PREFETCHED > 0:
-        # lines of the first PREFETCHED * 128 inputs: they come into L2 while x is still computed
-        start = data_ptr + expert.to(tl.int64) * (N * K // 2) + row_tile * ROWS * 32
-        line = tl.arange(0, PREFETCHED * 2)[:, None] * (N * 32)
-        line += tl.arange(0, ROWS // 4)[None, :] * 128
-        tl.inline_asm_elementwise(
-            PREFETCH, "=r,l", [start + line], dtype=tl.int32, is_pure=False, pack=1
-        )
-    wait_for_previous(OVERLAP)
-    if DIRECT:
-        place0 = column_tile
-        used = 1
-    else:
-        if column_tile >= tl.load(tiles_ptr):
-            return
-        tile = tiles_ptr + (1 + column_tile) * 4
-        expert = tl.load(tile)
-        place0 = tl.load(tile + 1)
-        used = tl.load(tile + 2)
-
     column = tl.arange(0, COLUMNS)
     place = place0 + tl.minimum(column, used - 1)
     pair = place if DIRECT else tl.load(order_ptr + place)
     source = pair // SLOTS if SWIGLU else place
 
-    expert = expert.to(tl.int64)
     k = tl.arange(0, 32)
     x_at = x_ptr + source.to(tl.int64)[:, None] * K + k[None, :]
     e_at = exponent_ptr + expert * (N * K // 128) + inside
@@ -245,17 +227,89 @@ def expert_product(
     if SWIGLU:
         halves = tl.permute(tl.reshape(acc, [ROWS // 16, 2, 8, COLUMNS]), (0, 2, 3, 1))
         gate, up = tl.split(halves)
-        gate = tl.minimum(tl.reshape(gate, [ROWS // 2, COLUMNS]), limit)
+        gate = tl.reshape(gate, [ROWS // 2, COLUMNS])
         up = tl.reshape(up, [ROWS // 2, COLUMNS])
-        up = tl.minimum(tl.maximum(up, -limit), limit)
-        weight = tl.load(weight_ptr + pair)
-        u = gate / (1.0 + tl.exp(-gate)) * up * weight[None, :]
+        u = swiglu(gate, up, limit) * tl.load(weight_ptr + pair)[None, :]
         half = row_tile * (ROWS // 2) + tl.arange(0, ROWS // 2)
         at = place.to(tl.int64)[None, :] * (N // 2) + half[:, None]
         tl.store(out_ptr + at, to_bf16(u, ASM), valid[None, :] & (half < N // 2)[:, None])
     else:
         at = pair.to(tl.int64)[None, :] * N + n[:, None]
         tl.store(out_ptr + at, to_bf16(acc, ASM), valid[None, :] & (n < N)[:, None])
+
+
+@triton.jit
+def expert_product(
+    x_ptr,
+    x_scale_ptr,
+    data_ptr,
+    exponent_ptr,
+    row_scale_ptr,
+    weight_ptr,
+    ids_ptr,
+    order_ptr,
+    tiles_ptr,
+    out_ptr,
+    limit,
+    first,
+    num_experts,
+    SLOTS: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SMALL: tl.constexpr,
+    STAGES: tl.constexpr,
+    SWIGLU: tl.constexpr,
+    DIRECT: tl.constexpr,
+    ASM: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """Grid (row tiles * column tiles,), the row tiles of a column fastest.
+
+    SWIGLU: x [tokens, K] -> out [places in order, N / 2] bf16. Otherwise x [places, K] -> out
+    [pairs, N] bf16. DIRECT: every pair is its own tile; `order` and `tiles` are not read.
+    """
+    let_next_start(OVERLAP)
+    row_tiles: tl.constexpr = (N + ROWS - 1) // ROWS
+    column_tile = tl.program_id(0) // row_tiles
+    row_tile = tl.program_id(0) % row_tiles
+    if DIRECT:
+        expert = tl.load(ids_ptr + column_tile) - first
+        if (expert < 0) | (expert >= num_experts):
+            return
+        wait_for_previous(OVERLAP)
+        tile_product(
+            x_ptr, x_scale_ptr, data_ptr, exponent_ptr, row_scale_ptr, weight_ptr, order_ptr,
+            out_ptr, limit, expert.to(tl.int64), column_tile, 1, row_tile,
+            SLOTS, N, K, ROWS, COLUMNS, STAGES, SWIGLU, DIRECT, ASM,
+        )  # fmt: skip
+    else:
+        wait_for_previous(OVERLAP)
+        if column_tile >= tl.load(tiles_ptr):
+            return
+        tile = tiles_ptr + (1 + column_tile) * 4
+        expert = tl.load(tile).to(tl.int64)
+        place0 = tl.load(tile + 1)
+        used = tl.load(tile + 2)
+        if SMALL == COLUMNS:  # noqa: SIM114 - decided by the compiler, the next one at run time
+            tile_product(
+                x_ptr, x_scale_ptr, data_ptr, exponent_ptr, row_scale_ptr, weight_ptr, order_ptr,
+                out_ptr, limit, expert, place0, used, row_tile,
+                SLOTS, N, K, ROWS, COLUMNS, STAGES, SWIGLU, DIRECT, ASM,
+            )  # fmt: skip
+        elif tl.load(tile + 3) == 0:
+            tile_product(
+                x_ptr, x_scale_ptr, data_ptr, exponent_ptr, row_scale_ptr, weight_ptr, order_ptr,
+                out_ptr, limit, expert, place0, used, row_tile,
+                SLOTS, N, K, ROWS, COLUMNS, STAGES, SWIGLU, DIRECT, ASM,
+            )  # fmt: skip
+        else:
+            tile_product(
+                x_ptr, x_scale_ptr, data_ptr, exponent_ptr, row_scale_ptr, weight_ptr, order_ptr,
+                out_ptr, limit, expert, place0, used, row_tile,
+                SLOTS, N, K, ROWS, SMALL, STAGES, SWIGLU, DIRECT, ASM,
+            )  # fmt: skip
 
 
 @triton.jit
@@ -273,7 +327,10 @@ def sum_slots(
     COMPILED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """out[t] = sum over local slots in order (+ shared[t]). pairs: [tokens, SLOTS, WIDTH] bf16."""
+    """out[t] = sum over local slots in order (+ shared[t]).
+
+    pairs: [tokens, SLOTS, WIDTH] bf16.
+    """
     let_next_start(OVERLAP)
     wait_for_previous(OVERLAP)
     token = tl.program_id(0).to(tl.int64)

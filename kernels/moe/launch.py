@@ -21,7 +21,6 @@ class Shape:
     columns: int
     warps: int
     stages: int
-    prefetch: int = 0  # L2 prefetch depth, in steps of 128 inputs; needs `direct` and overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,7 @@ class Settings:
 
     gate_up: Shape
     down: Shape
+    small: int = 0  # columns of the tiles for an expert's last few places; 0: like the others
     direct: bool = False
     overlap: bool = True
     asm: bool = True
@@ -41,15 +41,17 @@ def settings_for(num_pairs: int, num_experts: int) -> Settings:
         shape = Shape(128, 16, 4, 4)
         return Settings(shape, shape, direct=True)
     load = num_pairs / num_experts
-    if load <= 8:
-        shape = Shape(128, 16, 4, 3)
+    if load <= 0.5:
+        shape, small = Shape(128, 16, 4, 4), 0
+    elif load <= 8:
+        shape, small = Shape(256, 16, 4, 4), 0
     elif load <= 24:
-        shape = Shape(128, 32, 4, 3)
+        shape, small = Shape(256, 32, 4, 3), 0
     elif load <= 96:
-        shape = Shape(256, 64, 4, 3)
+        shape, small = Shape(256, 64, 4, 3), 16
     else:
-        shape = Shape(128, 256, 8, 4)
-    return Settings(shape, shape)
+        shape, small = Shape(256, 128, 8, 3), 32
+    return Settings(shape, shape, small)
 
 
 def interpreted(settings: Settings) -> Settings:
@@ -70,7 +72,10 @@ class Routing:
 def sort(ids: Tensor, first: int, count: int, columns: int, settings: Settings) -> Routing:
     """ids: [tokens, slots] int32."""
     pairs = ids.numel()
-    bound = pairs if settings.direct else min(pairs, count) + pairs // columns
+    small = settings.small or columns
+    bound = pairs
+    if not settings.direct:
+        bound = min(pairs, count) * (1 if small == columns else 2) + pairs // columns
     order = torch.empty(pairs, dtype=torch.int32, device=ids.device)
     tiles = torch.empty(1 + bound, 4, dtype=torch.int32, device=ids.device)
     if settings.direct:
@@ -91,6 +96,7 @@ def sort(ids: Tensor, first: int, count: int, columns: int, settings: Settings) 
         count,
         EXPERTS=triton.next_power_of_2(count),
         COLUMNS=columns,
+        SMALL=small,
         BLOCK=block,
         COUNTED=counted,
         **launch_overlap(settings.overlap, leads=not counted),
@@ -130,11 +136,11 @@ def multiply(
         K=k,
         ROWS=shape.rows,
         COLUMNS=shape.columns,
+        SMALL=settings.small or shape.columns,
         STAGES=shape.stages,
         SWIGLU=swiglu,
         DIRECT=settings.direct,
         ASM=settings.asm,
-        PREFETCHED=shape.prefetch,
         num_warps=shape.warps,
         **launch_overlap(settings.overlap),
     )
@@ -146,7 +152,6 @@ def expert_pairs(
     weights: Tensor,
     experts: PackedExperts,
     settings: Settings | None = None,
-    out: Tensor | None = None,
 ) -> Tensor:
     """One output row a pair: [tokens, slots, hidden] bf16; rows of experts not held stay unwritten.
 
@@ -156,32 +161,17 @@ def expert_pairs(
     if settings.gate_up.columns != settings.down.columns:
         raise ValueError("both products share one list of column tiles")
     tokens, slots = ids.shape
-    if out is None:
-        out = torch.empty(tokens, slots, x.shape[1], dtype=torch.bfloat16, device=x.device)
     routing = sort(ids, experts.first, experts.count, settings.gate_up.columns, settings)
-    u = torch.empty(tokens * slots, experts.down.depth, dtype=torch.bfloat16, device=x.device)
-    multiply(
-        quantise(x, settings.overlap, leads=settings.direct),
-        experts.gate_up,
-        weights,
-        routing,
-        u,
-        settings.gate_up,
-        settings,
-        experts,
-        swiglu=True,
-    )
-    multiply(
-        quantise(u, settings.overlap),
-        experts.down,
-        weights,
-        routing,
-        out,
-        settings.down,
-        settings,
-        experts,
-        swiglu=False,
-    )
+    u = x.new_empty(tokens * slots, experts.down.depth)
+    out = x.new_empty(tokens, slots, x.shape[1])
+
+    def run(source: Tensor, packed: Packed, target: Tensor, shape: Shape, leads: bool) -> None:
+        rows = quantise(source, settings.overlap, leads)
+        swiglu = packed is experts.gate_up
+        multiply(rows, packed, weights, routing, target, shape, settings, experts, swiglu)
+
+    run(x, experts.gate_up, u, settings.gate_up, leads=settings.direct)
+    run(u, experts.down, out, settings.down, leads=False)
     return out
 
 
@@ -194,7 +184,10 @@ def sum_slots(
     settings: Settings,
     out: Tensor | None = None,
 ) -> Tensor:
-    """pairs: [tokens, slots, hidden] bf16 (+ shared [tokens, hidden]) -> [tokens, hidden] bf16."""
+    """Add slots, and shared [tokens, hidden] if given: [tokens, hidden] bf16.
+
+    pairs: [tokens, slots, hidden] bf16.
+    """
     tokens, slots, hidden = pairs.shape
     out = pairs.new_empty(tokens, hidden) if out is None else out
     block = min(1024, triton.next_power_of_2(hidden))

@@ -76,7 +76,9 @@ def expert_pairs(
     """As `launch.expert_pairs`, on weights as the checkpoint stores them."""
     columns = 16 if ids.numel() <= 8 * experts.count else 64
     shape = launch.Shape(64, columns, 4, 3)
-    settings = replace(launch.settings_for(ids.numel(), experts.count), direct=False, overlap=False)
+    settings = replace(
+        launch.settings_for(ids.numel(), experts.count), small=0, direct=False, overlap=False
+    )
     routing = launch.sort(ids, experts.first, experts.count, columns, settings)
 
     def multiply(source: Tensor, weight: Tensor, scale: Tensor, out: Tensor, gather: bool) -> None:

@@ -25,7 +25,9 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
-    def make(self, device: str = "cpu", salt: int = 0) -> tuple[Tensor, ...]:
+    def make(
+        self, device: str = "cpu", salt: int = 0
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """q, window, window_index, entries, entry_index, sink, as `reference.sparse_attention`."""
         g = torch.Generator(device).manual_seed(zlib.crc32(self.name.encode()) + salt)
 

@@ -10,18 +10,25 @@ from diptych.kernels.sparse_attention import kernel
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`shares`: programs over a row's keys; a fixed number gives a row the same bits anywhere."""
+    """`shares`: programs over a row's keys; a fixed number gives a row the same bits anywhere.
+
+    `explicit` runs `hopper.attend`; the rest of the fields is for `kernel.attend`.
+    """
 
     shares: int
+    explicit: bool = False
     block: int = 32
     warps: int = 4
     stages: int = 2
     asm: bool = True
 
 
-def settings_for(rows: int) -> Settings:
+def settings_for(q: Tensor) -> Settings:
     """Fill the chip with few rows, avoid partial sums with many; measured on one H200."""
-    return Settings(10 if rows <= 8 else 4 if rows <= 32 else 2 if rows <= 64 else 1)
+    rows = q.shape[0]
+    explicit = q.shape[1:] == (64, 512) and torch.cuda.get_device_capability(q.device) == (9, 0)
+    shares = 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
+    return Settings(shares, explicit, block=64 if explicit else 32)
 
 
 def sparse_attention(
@@ -36,33 +43,32 @@ def sparse_attention(
 ) -> Tensor:
     """Arguments as in `reference.sparse_attention`; -> [rows, heads, dim] bf16."""
     rows, heads, dim = q.shape
-    s = settings or settings_for(rows)
+    s = settings or settings_for(q)
     if window_index.shape[1] % s.block or entry_index.shape[1] % s.block:
         raise ValueError(f"index lists must be a multiple of {s.block} wide")
     out = torch.empty_like(q) if out is None else out
     split = s.shares > 1
     f32 = torch.float32
-    partial = torch.empty(rows * s.shares if split else 0, heads, dim, dtype=f32, device=q.device)
-    stats = torch.empty(rows * s.shares if split else 0, 2, heads, dtype=f32, device=q.device)
-    shape = {"SHARES": s.shares, "HEADS": heads, "HALF": dim // 2, "ASM": s.asm}
-    kernel.attend[(2 * s.shares, rows)](
-        q.view(torch.int32),
-        window.view(torch.int16),
-        window_index,
-        entries,
-        entry_index,
-        sink,
-        out,
-        partial,
-        stats,
-        dim**-0.5 * 1.4426950408889634 * 128,
-        WINDOW=window_index.shape[1],
-        ENTRIES=entry_index.shape[1],
-        BLOCK=s.block,
-        STAGES=s.stages,
-        num_warps=s.warps,
-        **shape,
+    partial = torch.empty(
+        rows * s.shares if split else 0, 2, heads, dim // 2, dtype=f32, device=q.device
     )
+    stats = torch.empty(rows * s.shares if split else 0, 2, heads, dtype=f32, device=q.device)
+    shape: dict[str, int] = {"SHARES": s.shares, "HEADS": heads, "HALF": dim // 2}
+    lists = {"WINDOW": window_index.shape[1], "ENTRIES": entry_index.shape[1], "BLOCK": s.block}
+    scale = dim**-0.5 * 1.4426950408889634 * 128
+    pairs, words = window.view(torch.int16), q.view(torch.int32)
+    if s.explicit:
+        from diptych.kernels.sparse_attention import hopper  # cannot be imported when interpreting
+
+        hopper.attend[(s.shares, rows)](
+            words, pairs, window, window_index, entries, entry_index, sink,
+            out.view(torch.int32), partial, stats, scale, num_warps=8, **shape, **lists,
+        )  # fmt: skip
+    else:
+        kernel.attend[(2 * s.shares, rows)](
+            words, pairs, window_index, entries, entry_index, sink, out, partial, stats, scale,
+            STAGES=s.stages, ASM=s.asm, num_warps=s.warps, **shape, **lists,
+        )  # fmt: skip
     if split:
-        kernel.combine[(heads, rows)](partial, stats, sink, out, num_warps=4, **shape)
+        kernel.combine[(heads, rows)](partial, stats, sink, out, ASM=s.asm, num_warps=4, **shape)
     return out

@@ -18,6 +18,7 @@ def error(got: Tensor, want: Tensor) -> float:
 
 def small_settings(case: cases.Case, columns: int = 16) -> launch.Settings:
     s = launch.interpreted(launch.settings_for(case.tokens * case.slots, case.local))
+    s = replace(s, small=0)
     shape = replace(s.gate_up, rows=64, columns=columns)
     return replace(s, gate_up=shape, down=shape)
 
@@ -46,6 +47,16 @@ def test_the_plain_kernel_matches_the_reference(case: cases.Case) -> None:
     want = reference.expert_pairs(x, ids, weights, experts, dtype=torch.float64)
     held = (ids >= experts.first) & (ids < experts.first + experts.count)
     assert error(pairs[held], want[held]) < 2.5e-2  # gate and up are rounded to bfloat16 here
+
+
+def test_small_tiles_take_the_rest_of_an_expert() -> None:
+    case = cases.small("rest", 40, hot=True)
+    x, (ids, weights), packed = case.activations(), case.route(), packing.pack(case.weights())
+    plain_tiles = launch.routed_experts(x, ids, weights, packed, settings=small_settings(case, 32))
+    settings = replace(small_settings(case, 64), small=16)
+    assert torch.equal(
+        launch.routed_experts(x, ids, weights, packed, settings=settings), plain_tiles
+    )
 
 
 def test_a_row_has_the_same_bits_in_any_batch() -> None:
@@ -95,6 +106,7 @@ def test_kernels_match_at_released_sizes(case: cases.Case) -> None:
     x, (ids, weights) = case.activations(device), case.route(device)
     experts = case.weights(device)
     packed = packing.pack(experts)
+    row = slice(case.tokens // 2, case.tokens // 2 + 1)
     out = torch.full_like(x, torch.nan)
     got = launch.routed_experts(x, ids, weights, packed, out=out)
     want = reference.expert_pairs(x, ids, weights, experts).sum(1)
@@ -103,6 +115,5 @@ def test_kernels_match_at_released_sizes(case: cases.Case) -> None:
     assert error(got, want) < 2e-2
     # against unquantised activations the kernel is as good as the reference that quantises
     assert error(got, exact) < 1.05 * error(want, exact)
-    row = slice(case.tokens // 2, case.tokens // 2 + 1)
     alone = launch.routed_experts(x[row], ids[row], weights[row], packed)
     assert torch.equal(alone, got[row])
