@@ -27,14 +27,17 @@ test: lint  ## All that CI runs: lint, then every test but gpu, bench and the lo
 bench: setup  ## What the chain costs: HTTP through all stations next to the engine in-process
 	$(BIN)/python tests/bench/chain.py
 
-bench-engine: setup  ## Steps, prefill and sampling of the engine alone
-	$(BIN)/python tests/bench/engine.py
+bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits, next to the engine before it
+	$(BIN)/python tests/bench/compare.py
 
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
 unit: setup  ## Unit tests only
 	$(BIN)/pytest tests/unit
+
+soak: setup  ## The random tests for as long as it takes to find what is rare: some 20 minutes
+	$(BIN)/pytest -m soak
 
 lint: setup  ## Format check, lint, types, import rules, tracked size, generated code
 	$(BIN)/ruff format --check .
@@ -50,4 +53,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit lint format proto bench bench-engine fault
+.PHONY: help setup up test unit soak lint format proto bench bench-engine fault

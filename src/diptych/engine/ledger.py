@@ -26,6 +26,7 @@ from diptych.engine.planner import Planner
 from diptych.engine.pools import Hit, Holding, Pools
 from diptych.engine.port import Counts, Pages
 from diptych.engine.prefix_cache import Chain, Retention
+from diptych.engine.queue import Entry
 from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check, finish_of
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
@@ -63,7 +64,7 @@ class Ledger:
         self._planner = Planner(limits, self._pools)
         self._running = self._planner.running
         self._queue = self._planner.queue
-        self._preparing: dict[Key, Request] = {}
+        self._preparing: dict[Key, Entry] = {}
         self._held: dict[Key, Request] = {}
         self._reserved: dict[Key, Reservation] = {}
         self._arrivals = 0
@@ -88,17 +89,18 @@ class Ledger:
         check(generation, self.bounds)
         request = self._request(generation, hold=hold, adopted=False)
         self._expect_possible(request.capacity)
+        entry = self._queue.arrive(request, now_s)
         if ready:
-            self._queue.put(request, now_s)
+            self._queue.enter(entry)
         else:
-            self._preparing[generation.key] = request
+            self._preparing[generation.key] = entry
 
-    def ready(self, key: Key, now_s: float = 0.0) -> bool:
+    def ready(self, key: Key) -> bool:
         """Queue a request that was being prepared, as old as it is; False if it was dropped."""
-        request = self._preparing.pop(key, None)
-        if request is None:
+        entry = self._preparing.pop(key, None)
+        if entry is None:
             return False
-        self._queue.put(request, now_s)
+        self._queue.enter(entry)
         return True
 
     def reserve(self, key: Key, positions: int) -> Pages | None:
@@ -165,11 +167,10 @@ class Ledger:
         request = (
             self._running.pop(key, None)
             or self._held.pop(key, None)
-            or self._preparing.pop(key, None)
             or self._queue.pop(key)
         )
         if request is None:
-            return False
+            return self._preparing.pop(key, None) is not None
         self._release(request)
         return True
 
@@ -212,7 +213,7 @@ class Ledger:
                 progress = max(piece.end, request.replay_end)
                 chunks.append(Chunk(request.key, progress, last_chunk_started=False))
         self._planner.swapping.pop(done.step, None)
-        self._pools.end_retire(done.step, failed=False)
+        self._pools.end_retire(done.step)
         return rows, chunks
 
     def fail(self, failed: Plan, message: str) -> list[Row]:
@@ -227,7 +228,7 @@ class Ledger:
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
-        self._pools.end_retire(failed.step, failed=True)
+        self._pools.end_retire(failed.step)
         return rows
 
     def counts(self) -> Counts:

@@ -14,10 +14,12 @@ from diptych.core.ids import Key
 from diptych.core.request import PRIORITIES
 from diptych.engine.anchors import AnchorCopy
 from diptych.engine.pools import Hit, Pools
-from diptych.engine.queue import BYPASS_MAX, Entry, Queue
+from diptych.engine.queue import Entry, Queue
 from diptych.engine.requests import Request
 from diptych.engine.scheduler import Limits, Piece, Plan, cut, urgency, victim
 from diptych.engine.swap import SwapCopy
+
+BYPASS_MAX = 16
 
 _INTERACTIVE, _BATCH = PRIORITIES.index("interactive"), PRIORITIES.index("batch")
 
@@ -136,7 +138,7 @@ class Planner:
         self.preemptions_total += 1
 
     def _admit(self, draft: Draft) -> None:
-        admitted: list[tuple[Entry, int]] = []
+        admitted: list[Entry] = []
         passed: list[Entry] = []
         for entry in self.queue.in_order(draft.now_s):
             if draft.budget <= 0 or not self._pools.slots.num_free:
@@ -144,13 +146,15 @@ class Planner:
             if entry.rank == _BATCH and any(e.rank == _INTERACTIVE for e in passed):
                 break
             if self._open(entry.request, draft):
-                admitted.append((entry, len(passed)))
+                admitted.append(entry)
+                for earlier in passed:
+                    earlier.bypassed += 1
             else:
                 passed.append(entry)
-                if entry.bypassed >= BYPASS_MAX or len(passed) > BYPASS_MAX:
-                    break
-        for entry, num_passed in admitted:
-            self.queue.admit(entry, passed[:num_passed])
+            if len(passed) > BYPASS_MAX or any(e.bypassed >= BYPASS_MAX for e in passed):
+                break
+        for entry in admitted:
+            self.queue.admit(entry)
             self.running[entry.request.key] = entry.request
 
     def _open(self, request: Request, draft: Draft) -> bool:

@@ -248,8 +248,8 @@ class Pools:
         """Plan `step` has come back: what it touched may be given back from now on."""
         self._retired = step
 
-    def end_retire(self, step: int, *, failed: bool) -> None:
-        """All its results are recorded: free what it held back, keep the anchors it made."""
+    def end_retire(self, step: int) -> None:
+        """What it wrote is recorded: free what it held back, keep the anchors it made."""
         fence = self._fences.pop(step, None)
         if fence is None:
             return
@@ -258,7 +258,7 @@ class Pools:
         for load in fence.loads:
             self.anchors.end_load(load.page)
         for request, save in fence.saves:
-            self._keep_anchor(request, save, failed=failed)
+            self._keep_anchor(request, save)
 
     def check(self, owners: list[Holding]) -> None:
         """Assert that every page has its owners, or is free."""
@@ -286,10 +286,12 @@ class Pools:
             and chain.name(blocks - 1, request.tokens) not in self.anchors
         )
 
-    def _keep_anchor(self, request: Request, save: AnchorCopy, *, failed: bool) -> None:
+    def _keep_anchor(self, request: Request, save: AnchorCopy) -> None:
         chain = request.chain
         index = save.position // self._limits.grain - 1
-        if failed or chain is None or chain.published <= index:
+        if (
+            chain is None or chain.published <= index
+        ):  # the sequence ended before, or the step broke
             self.anchors.give_back(save.page)
             return
         block = chain.names[index]

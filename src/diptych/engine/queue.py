@@ -8,16 +8,14 @@ first by one. Requests of one tenant go in order of arrival.
 
 import math
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import nlargest
+from heapq import heappop, heappush, nlargest
 
 from diptych.core.ids import Key
 from diptych.core.request import PRIORITIES, Generation
 from diptych.engine.requests import Request
 
-BYPASS_MAX = 16  # times that a request which does not fit may be passed by others
 TENANTS_MAX = 4096  # whose last work is remembered, in each class; the least of it is forgotten
 
 _DECODE_WEIGHT = 4  # a token of output costs as much as so many of a prompt
@@ -32,7 +30,7 @@ class Entry:
     rank: int  # the class it has by now: 0 is the most urgent
     start: float  # in virtual time of its class
     since_s: float  # when it came to this class
-    bypassed: int = 0
+    bypassed: int = 0  # times that it did not fit and one behind it did
 
     @property
     def place(self) -> tuple[float, int]:
@@ -44,7 +42,8 @@ class Lane:
 
     def __init__(self) -> None:
         self.virtual = 0.0  # the start of the latest request that was admitted
-        self.arrivals: deque[Entry] = deque()  # who can age, by `since_s`; some have left
+        self.ageing: list[tuple[float, int, Entry]] = []  # a heap: the oldest first; some have left
+        self._puts = 0
         self._ends: dict[str, float] = {}  # by tenant
         self._order: list[tuple[float, int, Entry]] = []
 
@@ -66,7 +65,8 @@ class Lane:
     def put(self, entry: Entry) -> None:
         insort(self._order, (*entry.place, entry))
         if entry.rank:
-            self.arrivals.append(entry)
+            self._puts += 1
+            heappush(self.ageing, (entry.since_s, self._puts, entry))
 
     def take(self, entry: Entry) -> None:
         at = bisect_left(self._order, entry.place, key=lambda item: item[:2])
@@ -95,15 +95,21 @@ class Queue:
     def __iter__(self) -> Iterator[Request]:
         return (entry.request for entry in self._entries.values())
 
-    def put(self, request: Request, now_s: float) -> None:
-        """A new request, behind what its class and tenant have waiting."""
+    def arrive(self, request: Request, now_s: float) -> Entry:
+        """The place of a new request, behind what its class and tenant have; not taken yet."""
         rank = request.rank
         start = self._lanes[rank].start_of(request.generation.tenant, cost(request.generation))
-        self._enter(Entry(request, rank, start, now_s))
+        return Entry(request, rank, start, now_s)
+
+    def enter(self, entry: Entry) -> None:
+        """Take a place, now or as soon as the request is ready to wait for pages."""
+        assert entry.request.key not in self._entries
+        self._entries[entry.request.key] = entry
+        self._lanes[entry.rank].put(entry)
 
     def put_back(self, request: Request, now_s: float) -> None:
         """A preempted request, in front of all that are new in its class."""
-        self._enter(Entry(request, request.rank, -math.inf, now_s))
+        self.enter(Entry(request, request.rank, -math.inf, now_s))
 
     def pop(self, key: Key) -> Request | None:
         """A request that leaves unadmitted; None if it is not here."""
@@ -113,14 +119,12 @@ class Queue:
         self._lanes[entry.rank].take(entry)
         return entry.request
 
-    def admit(self, entry: Entry, passed: list[Entry]) -> None:
-        """A request got pages, while those `passed` that came before it did not."""
+    def admit(self, entry: Entry) -> None:
+        """A request got pages."""
         self.pop(entry.request.key)
         entry.request.rank = entry.rank
         lane = self._lanes[entry.rank]
         lane.virtual = max(lane.virtual, entry.start)
-        for earlier in passed:
-            earlier.bypassed += 1
 
     def in_order(self, now_s: float) -> Iterator[Entry]:
         """All that wait, the next one first. To be left before the queue changes."""
@@ -128,21 +132,16 @@ class Queue:
         for lane in self._lanes:
             yield from lane
 
-    def _enter(self, entry: Entry) -> None:
-        assert entry.request.key not in self._entries
-        self._entries[entry.request.key] = entry
-        self._lanes[entry.rank].put(entry)
-
     def _age(self, now_s: float) -> None:
         """Move up who has waited for long: to where the class above is now, ahead of its future."""
         for rank in range(1, len(self._lanes)):
             lane, above = self._lanes[rank], self._lanes[rank - 1]
-            while lane.arrivals:
-                entry = lane.arrivals[0]
+            while lane.ageing:
+                entry = lane.ageing[0][2]
                 is_here = self._entries.get(entry.request.key) is entry and entry.rank == rank
                 if is_here and now_s - entry.since_s < self._limits_s[rank]:
                     break
-                lane.arrivals.popleft()
+                heappop(lane.ageing)
                 if is_here:
                     lane.take(entry)
                     entry.rank, entry.since_s = rank - 1, now_s

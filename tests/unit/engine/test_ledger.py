@@ -1,17 +1,16 @@
 import random
-from dataclasses import dataclass, field
+from collections import Counter
 
 import pytest
 
 from diptych.core.errors import BadRequest, Broken
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import Generation
-from diptych.core.sampling import Sampling
 from diptych.core.step import Row
-from diptych.engine.ledger import Ledger, Outcome
+from diptych.engine.ledger import Ledger
 
-from .conftest import BOUNDS, make_generation, make_ledger
+from .conftest import make_generation, make_ledger
+from .world import STATES, World
 
 
 def run_step(ledger: Ledger, token: int = 7) -> list[Row]:
@@ -125,137 +124,41 @@ def test_a_row_without_a_token_ends_alone() -> None:
     ledger.check()
 
 
-@dataclass
-class Story:
-    """What the outside has seen of one key."""
-
-    generation: Generation
-    held: bool = False
-    output: list[int] = field(default_factory=list)
-    finish: Finish | None = None
-    dropped: bool = False
+CI_SEEDS, CI_ACTS = range(100), 2200  # some 1e5 steps
+SOAK_SEEDS, SOAK_ACTS = range(1000, 1120), 50_000  # some 3e6
 
 
-class World:
-    """Random traffic against a ledger, and what must be true after every step."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.max_batch_tokens = rng.choice([8, 16, 33])
-        self.ledger = make_ledger(
-            num_blocks=rng.choice([32, 40, 90]),
-            num_slots=rng.choice([2, 5, 8]),
-            max_batch_tokens=self.max_batch_tokens,
-        )
-        self.stories: dict[Key, Story] = {}
-        self.reserved: dict[Key, Generation] = {}
-        self.born = 0
-
-    def live(self) -> list[Key]:
-        return [k for k, s in self.stories.items() if not s.finish and not s.dropped]
-
-    def act(self) -> None:
-        choice = self.rng.random()
-        if choice < 0.35 and len(self.live()) < 30:
-            self.submit()
-        elif choice < 0.45:
-            self.reserve()
-        elif choice < 0.52 and self.reserved:
-            self.adopt()
-        elif choice < 0.62 and (live := self.live()):
-            self.drop(self.rng.choice(live))
-        else:
-            self.step()
-
-    def generation(self) -> Generation:
-        self.born += 1
-        prompt_len = self.rng.choice([1, 2, 9, self.rng.randrange(1, 120)])
-        forced = (5,) * self.rng.choice([0, 0, 0, 3])
-        return make_generation(
-            f"g{self.born}",
-            prompt_len,
-            len(forced) + self.rng.randrange(1, 30),
-            forced=forced,
-            sampling=Sampling(ignore_eos=self.rng.random() < 0.5, stop_token_ids=(3,)),
-        )
-
-    def submit(self) -> None:
-        generation, hold = self.generation(), self.rng.random() < 0.3
-        self.ledger.submit(generation, hold=hold)
-        self.stories[generation.key] = Story(generation, hold)
-
-    def reserve(self) -> None:
-        generation = self.generation()
-        pages = self.ledger.reserve(generation.key, generation.capacity)
-        if pages is not None:
-            self.reserved[generation.key] = generation
-            self.stories[generation.key] = Story(generation)
-
-    def adopt(self) -> None:
-        key = self.rng.choice(list(self.reserved))
-        self.ledger.adopt(self.reserved.pop(key))
-
-    def drop(self, key: Key) -> None:
-        assert self.ledger.drop(key)
-        self.reserved.pop(key, None)
-        self.stories[key].dropped = True
-
-    def step(self) -> None:
-        chosen = self.ledger.next_plan()
-        assert sum(piece.count for piece in chosen.pieces) <= self.max_batch_tokens
-        assert len({piece.request.key for piece in chosen.pieces}) == len(chosen.pieces)
-        for piece in chosen.pieces:
-            assert piece.start == piece.request.written and piece.count >= 1
-            assert piece.end <= len(piece.request.blocks) * 8 and piece.request.slot
-        outcomes: list[Outcome] = [
-            Broken("bad") if self.rng.random() < 0.01 else self.rng.randrange(100)
-            for piece in chosen.pieces
-            if piece.samples
-        ]
-        if chosen.pieces and self.rng.random() < 0.01:
-            rows = self.ledger.fail(chosen, "step failed")
-        else:
-            rows, _ = self.ledger.commit(chosen, outcomes)
-        for row in rows:
-            self.hear(row)
-
-    def hear(self, row: Row) -> None:
-        story = self.stories[row.key]
-        assert not story.dropped and story.finish is None
-        story.output += row.token_ids
-        story.finish = row.finish
-        generation = story.generation
-        total = len(generation.forced) + len(story.output)
-        assert total <= generation.max_new
-        assert len(generation.prompt) + total <= BOUNDS.max_model_len
-        if row.finish is Finish.LENGTH:
-            at_limit = len(generation.prompt) + total == BOUNDS.max_model_len
-            assert total == generation.max_new or at_limit
-        if story.held and row.finish is None:
-            pages = self.ledger.held(row.key)
-            assert pages is not None and pages.num_tokens == len(generation.tokens)
-
-    def drain(self) -> None:
-        """Everything ends once held and reserved sequences are dropped and the queue moves."""
-        for _ in range(5000):
-            for key in self.live():
-                if key in self.reserved or self.ledger.held(key):
-                    self.drop(key)
-            if not self.ledger.has_work:
-                break
-            self.step()
-        assert not self.live()
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_random_traffic_keeps_the_books_and_ends_every_sequence(seed: int) -> None:
-    world = World(random.Random(seed))
-    for _ in range(1500):
+def live_through(world: World, acts: int) -> World:
+    """Random traffic, then quiet. World checks what must be true at each turn."""
+    for number in range(acts):
         world.act()
-        world.ledger.check()
+        if not number % 8:
+            world.check()
     world.drain()
-    counts = world.ledger.counts()
-    assert counts.free_blocks == counts.num_blocks and counts.free_slots == counts.num_slots
-    assert counts.running == counts.waiting == counts.held == counts.reserved == 0
-    assert any(s.finish is Finish.STOP for s in world.stories.values())
-    assert any(s.finish is Finish.LENGTH for s in world.stories.values())
+    return world
+
+
+def test_random_traffic_keeps_the_books_and_gives_everybody_what_it_gets_alone() -> None:
+    """Seeds go through all sizes: few pages and many, one step out or none, exact or not."""
+    worlds = [live_through(World(random.Random(seed)), CI_ACTS) for seed in CI_SEEDS]
+    drops = sum((world.drops for world in worlds), Counter[str]())
+    finishes = sum((world.finishes for world in worlds), Counter[Finish]())
+    counts = [world.ledger.counts() for world in worlds]
+    assert sum(world.steps for world in worlds) > 100_000
+    assert drops.total() > 1000 and drops.keys() == STATES
+    assert min(finishes[f] for f in (Finish.STOP, Finish.LENGTH, Finish.ERROR)) > 100
+    assert sum(c.preemptions_total - c.swaps_total for c in counts) > 300
+    assert sum(c.swaps_total for c in counts) > 300
+    assert sum(c.hit_tokens_total for c in counts) > 10_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", SOAK_SEEDS)
+def test_long_random_traffic_keeps_the_books(seed: int) -> None:
+    live_through(World(random.Random(seed)), SOAK_ACTS)
+
+
+def test_the_same_traffic_is_planned_in_the_same_way() -> None:
+    first, second = (live_through(World(random.Random(7)), 600) for _ in range(2))
+    assert first.steps == second.steps and first.ledger.counts() == second.ledger.counts()
