@@ -285,6 +285,17 @@ def test_pages_on_their_way_out_are_not_asked_back_before_they_have_left() -> No
     assert engine.plan().swap_ins
 
 
+def test_no_more_sequences_lose_their_pages_than_it_takes() -> None:
+    engine = Engine(num_blocks=7, num_host_blocks=9)
+    for name in "abc":
+        engine.submit(name)
+    for _ in range(40):
+        engine.step()
+        assert len(engine.plans[-1].swap_outs) <= 1
+    assert engine.ledger.counts().swaps_total
+    engine.finish()
+
+
 def test_what_a_broken_step_swapped_out_is_computed_again() -> None:
     engine = Engine(num_host_blocks=9)
     engine.submit("a")

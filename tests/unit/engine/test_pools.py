@@ -38,6 +38,7 @@ class Engine:
     num_blocks: int = 40
     num_anchors: int = 20
     num_host: int = 0
+    window: int = 4
     replay: bool = True
     deterministic: bool = True
     max_batch_tokens: int = 64
@@ -51,7 +52,7 @@ class Engine:
             Limits(
                 8,
                 self.max_batch_tokens,
-                window=4,
+                window=self.window,
                 replay=self.replay,
                 deterministic=self.deterministic,
             ),
@@ -290,14 +291,14 @@ def test_replayed_rows_may_be_cut_and_are_no_progress() -> None:
 
 
 def test_a_sequence_swapped_out_in_its_replay_takes_all_its_blocks_along() -> None:
-    engine = Engine(num_anchors=0, deterministic=False, max_batch_tokens=3, num_host=9)
-    engine.run(prompt(45))
-    engine.submit(prompt(45))
-    engine.step()
+    engine = Engine(num_anchors=0, deterministic=False, max_batch_tokens=3, num_host=9, window=12)
+    engine.run(prompt(60))
+    engine.submit(prompt(60))
+    assert shape([engine.step()]) == [(20, 23)]
     (request,) = engine.ledger._running.values()
     blocks = request.blocks
     order = engine.pools.swap_out(request, step=99)
-    assert order is not None and order.blocks == blocks[:3]  # 23 positions have their windows
+    assert order is not None and order.blocks == blocks[:4]  # it has adopted 32 positions
 
 
 def test_what_windows_cut_short_have_made_is_marked_and_a_deterministic_reader_stops_there() -> (
