@@ -286,8 +286,8 @@ def test_pages_on_their_way_out_are_not_asked_back_before_they_have_left() -> No
 
 
 def test_no_more_sequences_lose_their_pages_than_it_takes() -> None:
-    engine = Engine(num_blocks=7, num_host_blocks=9)
-    for name in "abc":
+    engine = Engine(num_blocks=9, num_host_blocks=18)
+    for name in "abcd":
         engine.submit(name)
     for _ in range(40):
         engine.step()
