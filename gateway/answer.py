@@ -3,6 +3,7 @@
 from typing import Literal
 
 from diptych.core.phases import Finish
+from diptych.core.step import Logprob
 from diptych.gateway.events import Emit, End
 from diptych.text.parser import Parser, Piece
 
@@ -16,6 +17,7 @@ class Answer:
         self.index = index
         self._parser = parser
         self.token_ids: list[int] = []  # sampled, up to the one that completed a stop string
+        self.logprobs: list[Logprob] = []  # one for each of them, if asked for
         self.cached_tokens = 0
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
@@ -32,10 +34,11 @@ class Answer:
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
         pieces: list[Piece] = []
-        for token_id in emit.token_ids:
+        for index, token_id in enumerate(emit.token_ids):
             if self.is_over:
                 break
             self.token_ids.append(token_id)
+            self.logprobs += emit.logprobs[index : index + 1]
             if token_id != emit.stop_token:
                 pieces += self._parser.push(token_id)
         return _joined(pieces)
@@ -54,7 +57,8 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     for piece in pieces:
         if joined and joined[-1].section is piece.section:
-            joined[-1] = Piece(piece.section, joined[-1].text + piece.text)
+            last = joined[-1]
+            joined[-1] = Piece(piece.section, last.text + piece.text, last.tokens + piece.tokens)
         else:
             joined.append(piece)
     return joined

@@ -7,7 +7,13 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
-from diptych.core.sampling import MAX_STOP_TOKENS
+from diptych.core.sampling import (
+    MAX_ALLOWED_TOKENS,
+    MAX_BIAS,
+    MAX_BIASES,
+    MAX_STOP_TOKENS,
+    MAX_TOP_LOGPROBS,
+)
 from diptych.gateway.fields import Int, explain
 from diptych.gateway.limits import MAX_OUTPUT
 from diptych.gateway.messages import STRICT, ChatMessage
@@ -15,6 +21,8 @@ from diptych.gateway.messages import STRICT, ChatMessage
 MAX_CHOICES = 16
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
+MAX_BAD_WORDS = 1000
+MAX_BAD_WORD_CHARS = 1000
 EFFORTS = {
     "minimal": 50,
     "low": 50,
@@ -47,9 +55,31 @@ def _effort(value: Any) -> int:
     return int(value)
 
 
+def _biases(value: Any) -> Any:
+    """JSON has no keys but strings; they are not repeated in what is said about them."""
+    if not isinstance(value, dict):
+        return value
+    are_tokens = all(key.isascii() and key.isdecimal() and len(key) < 10 for key in value)
+    are_biases = all(
+        isinstance(bias, int | float)
+        and not isinstance(bias, bool)
+        and -MAX_BIAS <= bias <= MAX_BIAS
+        for bias in value.values()
+    )
+    if len(value) > MAX_BIASES or not are_tokens or not are_biases:
+        raise PydanticCustomError(
+            "invalid_value",
+            f"expected at most {MAX_BIASES} token ids with numbers from -100 to 100",
+        )
+    return {int(key): float(bias) for key, bias in value.items()}
+
+
 Effort = Annotated[int, BeforeValidator(_effort)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
+BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
+TokenId = Annotated[Int, Field(ge=0, lt=2**31)]
+Biases = Annotated[dict[int, float], BeforeValidator(_biases)]
 OutputLimit = Annotated[Int, Field(ge=1, le=MAX_OUTPUT)]
 
 
@@ -94,10 +124,23 @@ class ChatRequest(BaseModel):
     seed: Int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: Stops | None = None
     n: Int = Field(1, ge=1, le=MAX_CHOICES)
-    ignore_eos: bool = False
-    stop_token_ids: list[Annotated[Int, Field(ge=0, lt=2**31)]] = Field(
-        [], max_length=MAX_STOP_TOKENS
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    logit_bias: Biases = {}
+    logprobs: bool = False
+    top_logprobs: Int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    min_tokens: Int = Field(0, ge=0, le=MAX_OUTPUT)
+    bad_words: list[BadWord] = Field([], max_length=MAX_BAD_WORDS)
+    allowed_token_ids: list[TokenId] | None = Field(
+        None, min_length=1, max_length=MAX_ALLOWED_TOKENS
     )
+    ignore_eos: bool = False
+    stop_token_ids: list[TokenId] = Field([], max_length=MAX_STOP_TOKENS)
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
     thinking: Thinking | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: TemplateArguments | None = None
@@ -110,6 +153,11 @@ class ChatRequest(BaseModel):
     def output_limit(self) -> int | None:
         """The limit that the client asked for."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def top(self) -> int | None:
+        """Alternatives to report with each token; None: no log-probabilities at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def effort(self) -> int | None:
@@ -138,15 +186,11 @@ _NO_EFFECT = {
 # Known fields that are not supported, each with the values that ask for nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
-    "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ([],),
     "chat_template": (),
     "continue_final_message": (False,),
     "data_parallel_rank": (),
     "documents": (),
-    "ebnf": (),
-    "frequency_penalty": (0,),
     "function_call": (),
     "functions": (),
     "guided_choice": (),
@@ -157,27 +201,18 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "guided_whitespace_pattern": (),
     "include_stop_str_in_output": (False,),
     "kv_transfer_params": (),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "lora": (),
-    "min_tokens": (0,),
     "mm_processor_kwargs": (),
     "modalities": (["text"],),
     "moderation": (),
     "prediction": (),
-    "presence_penalty": (0,),
     "prompt_logprobs": (),
-    "regex": (),
-    "repetition_penalty": (1,),
-    "response_format": ({"type": "text"},),
     "separate_reasoning": (True,),
     "skip_special_tokens": (True,),
-    "structured_outputs": (),
     "task": (),
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "web_search_options": (),
 }
@@ -185,10 +220,12 @@ _HINTS = {
     "function_call": "use tool_choice",
     "functions": "use tools",
     "guided_choice": "use structured_outputs.choice",
+    "guided_decoding_backend": "a constraint has the same meaning with each of ours",
     "guided_grammar": "use structured_outputs.grammar",
     "guided_json": "use structured_outputs.json",
     "guided_regex": "use structured_outputs.regex",
     "guided_whitespace_pattern": "use structured_outputs.whitespace_pattern",
+    "prompt_logprobs": "logprobs report on the output",
 }
 
 
@@ -216,6 +253,9 @@ def _check_together(request: ChatRequest) -> None:
     if request.stream_options is not None and not request.stream:
         message = "stream_options are allowed with stream: true only"
         raise BadRequest(message, code="conflicting_parameters", param="stream_options")
+    if request.top_logprobs and not request.logprobs:
+        message = "top_logprobs are reported with logprobs: true only"
+        raise BadRequest(message, code="conflicting_parameters", param="top_logprobs")
     if len(request.user_id.encode()) > 512:
         raise BadRequest("user_id: expected at most 512 bytes", param="user_id")
 

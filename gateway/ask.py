@@ -3,16 +3,20 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
 from diptych.core.request import Generation
 from diptych.core.sampling import choice_seed
 from diptych.gateway.api import ChatRequest, read_chat
+from diptych.gateway.constraint import constraint_of, schema_of
 from diptych.gateway.limits import output_limit, refuse_hopeless
+from diptych.gateway.logprobs import Logprobs
 from diptych.gateway.pipeline import Call
 from diptych.gateway.served import TENANT, Prompt, Served
 from diptych.gateway.shapes import Shapes
 from diptych.text.chat import Chat, render
 from diptych.text.parser import Parser
+from diptych.text.tokenizer import Marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +39,32 @@ async def read(body: dict[str, Any], request_id: str, served: Served) -> Ask:
     """Check, render, tokenise, and see that it fits. No engine has been bothered yet."""
     request, ignored = read_chat(body)
     served.check_model(request.model)
-    sampling = served.sampling(request)
+    bad_words = await served.bad_words(request.bad_words)
+    sampling = replace(served.sampling(request), bad_words=bad_words)
     sampling.check()
+    sampling.check_ids(served.tokenizer.vocab_size)
+    constraint = constraint_of(request)
+    if constraint is not None:
+        await served.check_constraint(constraint)
     identity = served.identity()
     context, effort, asked = identity.max_model_len, request.effort, request.output_limit
-    segments = render(Chat(tuple(message.read() for message in request.messages), effort))
+    messages = tuple(message.read() for message in request.messages)
+    segments = render(Chat(messages, effort, answer_schema=schema_of(request)))
     num_bytes = sum(len(segment.encode()) for segment in segments if isinstance(segment, str))
     refuse_hopeless(num_bytes, served.tokenizer.longest_token_bytes, asked, context)
     prompt = await served.encode(segments, identity, request.user_id, request.cache_salt)
     max_new = output_limit(len(prompt.token_ids), asked, effort, context)
+    if sampling.min_tokens > max_new:
+        message = f"min_tokens is more than the {max_new} tokens that the output may have"
+        raise BadRequest(message, code="conflicting_parameters", param="min_tokens")
     first = Generation(
         key=Key(request_id, 1),
         prompt=prompt.token_ids,
         sampling=sampling,
         max_new=max_new,
         scope=prompt.scope,
+        constraint=constraint,
+        constraint_after=Marker.END_THINK.value if constraint and effort is not None else "",
     )
     calls = tuple(_choice(first, index, prompt) for index in range(request.n))
     shapes = _shapes(request, served, identity.fingerprint, len(prompt.token_ids))
@@ -63,6 +78,7 @@ def parser_of(ask: Ask, served: Served) -> Parser:
         thinking=ask.request.effort is not None,
         stops=ask.request.stop or (),
         ignore_eos=ask.request.ignore_eos,
+        min_tokens=ask.request.min_tokens,
     )
 
 
@@ -84,4 +100,5 @@ def _shapes(request: ChatRequest, served: Served, fingerprint: str, prompt_len: 
         has_usage=bool(options and options.include_usage),
         has_running_usage=bool(options and options.continuous_usage_stats),
         has_token_ids=request.return_token_ids,
+        logprobs=Logprobs(served.tokenizer) if request.logprobs else None,
     )

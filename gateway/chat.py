@@ -17,7 +17,7 @@ from diptych.gateway.pipeline import Call, Pipeline
 from diptych.gateway.served import Served
 from diptych.gateway.shapes import DONE, Shapes
 from diptych.gateway.stream import Outbox, Patience, Receive, Send, end, stream, unless_gone
-from diptych.text.parser import Piece, Section
+from diptych.text.parser import Piece
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class ChatEndpoint:
     async def _whole(self, ask: Ask, answers: list[Answer]) -> bytes:
         choices = [_CollectedChoice(answer) for answer in answers]
         await self._generate(ask, choices)
-        return ask.shapes.whole(answers, [choice.text for choice in choices])
+        return ask.shapes.whole(answers, [choice.pieces for choice in choices])
 
     async def _generate(self, ask: Ask, choices: "Sequence[_Choice]") -> None:
         """All choices at once; the first that fails ends the others."""
@@ -175,18 +175,14 @@ class _CollectedChoice:
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self.text = dict.fromkeys(Section, "")
+        self.pieces: list[Piece] = []
 
     def put(self, emit: Emit) -> bool:
-        self._say(self._answer.push(emit))
+        self.pieces += self._answer.push(emit)
         return not self._answer.is_over
 
     def finish(self, ended: End | None, cached_tokens: int) -> None:
-        self._say(self._answer.finish(ended, cached_tokens))
-
-    def _say(self, pieces: list[Piece]) -> None:
-        for piece in pieces:
-            self.text[piece.section] += piece.text
+        self.pieces += self._answer.finish(ended, cached_tokens)
 
 
 def _shutting_down() -> Overloaded:

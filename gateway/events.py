@@ -6,7 +6,7 @@ from enum import StrEnum, auto
 from diptych.core.errors import DiptychError
 from diptych.core.ids import Rank, WorkerId
 from diptych.core.phases import Finish, Phase
-from diptych.core.step import Row
+from diptych.core.step import Logprob, Row
 
 
 class Station(StrEnum):
@@ -218,6 +218,7 @@ class Emit:
 
     token_ids: tuple[int, ...]
     stop_token: int | None = None
+    logprobs: tuple[Logprob, ...] = ()  # one for each token, if asked for
 
 
 @dataclass(frozen=True, slots=True)

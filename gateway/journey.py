@@ -388,7 +388,8 @@ class Journey:
         if not self.output:
             self.cached_tokens = row.cached_tokens
         self.output += row.token_ids
-        return [on.Emit(row.token_ids, row.stop_token)] if row.token_ids else []
+        emit = on.Emit(row.token_ids, row.stop_token, row.logprobs)
+        return [emit] if row.token_ids else []
 
     def _enter(self, phase: Phase, until_s: float | None = None) -> None:
         """Change the phase; the waits of the last one are over."""

@@ -13,17 +13,19 @@ from typing import TypeVar
 
 from diptych import __version__
 from diptych.core import blocks
+from diptych.core.constraint import Constraint
 from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.core.ids import BlockHash
 from diptych.core.sampling import Sampling
 from diptych.gateway.api import ChatRequest
 from diptych.router.client import Fleet
-from diptych.text import tokenizer
+from diptych.text import constraints, tokenizer
 from diptych.text.tokenizer import Segment, Tokenizer
 
 Number = TypeVar("Number", int, float)
 
 INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
+KEPT_CHECKS = 1024
 TENANT = "default"
 
 
@@ -70,6 +72,8 @@ class Served:
         self._defaults = defaults or Sampling()
         self._identity: Identity | None = None
         self._threads = ThreadPoolExecutor(1, "tokenize")
+        self._checks = ThreadPoolExecutor(1, "constraints")
+        self._checked: dict[str, None] = {}  # keys of constraints that are fine, oldest first
 
     def check_model(self, name: str) -> None:
         """NotFound unless this is a name of the served model."""
@@ -117,7 +121,35 @@ class Served:
             seed=seed % 2**64,
             ignore_eos=request.ignore_eos,
             stop_token_ids=tuple(request.stop_token_ids),
+            logit_bias=tuple(request.logit_bias.items()),
+            repetition_penalty=request.repetition_penalty,
+            frequency_penalty=request.frequency_penalty,
+            presence_penalty=request.presence_penalty,
+            min_tokens=request.min_tokens,
+            allowed_token_ids=tuple(request.allowed_token_ids or ()),
+            logprobs=request.top,
         )
+
+    async def bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Each word as tokens, as it is and behind a space."""
+        if not words:
+            return ()
+        variants = [variant for word in words for variant in (word, f" {word.lstrip()}")]
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._threads, lambda: [self.tokenizer.encode([variant]) for variant in variants]
+        )
+        return tuple(dict.fromkeys(found))
+
+    async def check_constraint(self, constraint: Constraint) -> None:
+        """BadRequest unless it can be enforced, as far as that is known without a model."""
+        if constraint.key in self._checked:
+            return
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._checks, constraints.check, constraint)
+        self._checked[constraint.key] = None
+        if len(self._checked) > KEPT_CHECKS:
+            del self._checked[next(iter(self._checked))]
 
     async def encode(
         self, segments: Sequence[Segment], identity: Identity, user: str, salt: str
@@ -132,6 +164,7 @@ class Served:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _encode(
         self, segments: Sequence[Segment], identity: Identity, user: str, salt: str

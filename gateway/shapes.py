@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from diptych.gateway.answer import Answer
+from diptych.gateway.logprobs import Logprobs, shape
 from diptych.text.parser import Piece, Section
 
 DONE = b"data: [DONE]\n\n"
@@ -26,6 +27,7 @@ class Shapes:
     has_usage: bool = False
     has_running_usage: bool = False
     has_token_ids: bool = False
+    logprobs: Logprobs | None = None  # if asked for
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -41,8 +43,10 @@ class Shapes:
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""
-            return self._chunk(answer, {"reasoning_content": piece.text}, token_ids)
-        return self._chunk(answer, {"content": piece.text}, token_ids)
+            delta = {"reasoning_content": piece.text}
+        else:
+            delta = {"content": piece.text}
+        return self._chunk(answer, delta, token_ids, logprobs=self._logprobs(answer, [piece]))
 
     def no_op(self) -> bytes:
         """A chunk that says nothing, for clients that count events only."""
@@ -59,17 +63,17 @@ class Shapes:
             return b""
         return event(self._head() | {"choices": [], "usage": self.usage(answers)})
 
-    def whole(self, answers: Sequence[Answer], texts: Sequence[dict[Section, str]]) -> bytes:
+    def whole(self, answers: Sequence[Answer], texts: Sequence[Sequence[Piece]]) -> bytes:
         """The answer in one piece."""
         choices = []
-        for answer, text in zip(answers, texts, strict=True):
-            message = {"role": "assistant", "content": text[Section.CONTENT]}
+        for answer, pieces in zip(answers, texts, strict=True):
+            message = {"role": "assistant", "content": _text(pieces, Section.CONTENT)}
             if self.has_reasoning:
-                message["reasoning_content"] = text[Section.REASONING]
+                message["reasoning_content"] = _text(pieces, Section.REASONING)
             choice = {
                 "index": answer.index,
                 "message": message,
-                "logprobs": None,
+                "logprobs": self._logprobs(answer, pieces),
                 "finish_reason": answer.finish_reason,
                 "stop_reason": answer.stop_reason,
             }
@@ -95,6 +99,12 @@ class Shapes:
             "prompt_cache_miss_tokens": self.prompt_tokens - hits,
         }
 
+    def _logprobs(self, answer: Answer, pieces: Sequence[Piece]) -> dict[str, Any] | None:
+        if self.logprobs is None:
+            return None
+        entries = self.logprobs.entries(answer, pieces)
+        return shape(entries, has_reasoning=self.has_reasoning)
+
     def _head(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -110,12 +120,13 @@ class Shapes:
         delta: dict[str, Any],
         token_ids: Sequence[int] = (),
         *,
+        logprobs: dict[str, Any] | None = None,
         is_last: bool = False,
     ) -> bytes:
         choice = {
             "index": answer.index,
             "delta": delta,
-            "logprobs": None,
+            "logprobs": logprobs,
             "finish_reason": answer.finish_reason if is_last else None,
         }
         if is_last:
@@ -128,6 +139,10 @@ class Shapes:
         elif self.has_usage:
             chunk["usage"] = None
         return event(chunk)
+
+
+def _text(pieces: Sequence[Piece], section: Section) -> str:
+    return "".join(piece.text for piece in pieces if piece.section is section)
 
 
 def event(body: dict[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ Stages, in order: `place`, `queue`, `prefill`, `first`, `decode_at`, `reserve`, 
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from diptych.core.errors import DiptychError, Lost
 from diptych.core.ids import Incarnation, Key, Rank, WorkerId
 from diptych.core.phases import Finish, Phase
 from diptych.core.request import Generation
-from diptych.core.step import Row
+from diptych.core.step import Logprob, Row
 from diptych.prefill_service.client import Accepted, Event, Progress, Tokens
 from diptych.router.client import DecodeAt, Have, Placement, PrefillAt, SkipTo, Want
 
@@ -28,8 +29,9 @@ class Output:
     stop_token: int | None = None
     tokens_a_step: int = 1
     cached_tokens: int = 0
+    num_top: int = 2  # alternatives of a request that asks for log-probabilities
 
-    def row(self, key: Key, start: int, count: int) -> Row:
+    def row(self, generation: Generation, key: Key, start: int, count: int) -> Row:
         """The row of a step that begins after `start` tokens."""
         end = min(start + count, len(self.token_ids))
         is_last = end == len(self.token_ids)
@@ -39,7 +41,15 @@ class Output:
             self.finish if is_last else None,
             self.cached_tokens,
             self.stop_token if is_last else None,
+            logprobs=tuple(map(self.logprob, self.token_ids[start:end]))
+            if generation.sampling.logprobs is not None
+            else (),
         )
+
+    def logprob(self, token_id: int) -> Logprob:
+        """Of any token the same, but for the order of the alternatives."""
+        top = tuple((token_id + i, -math.inf if i else -0.5) for i in range(self.num_top))
+        return Logprob(-0.5, 1, top)
 
 
 @dataclass
@@ -183,7 +193,7 @@ class _PrefillCall:
         yield Accepted(str(generation.key).encode())
         yield Progress(len(generation.prompt), True)
         await hops.pass_by("first")
-        row = hops.output.row(generation.key, len(generation.forced), 1)
+        row = hops.output.row(generation, generation.key, len(generation.forced), 1)
         if row.finish is None and len(generation.forced) + 1 == generation.max_new:
             row = replace(row, finish=Finish.LENGTH)
         if row.finish is not None:
@@ -220,7 +230,7 @@ class _DecodeCall:
         while True:
             count = min(hops.output.tokens_a_step, generation.max_new - done)
             await hops.pass_by(f"token {done + count}")
-            row = hops.output.row(self._key, done, count)
+            row = hops.output.row(generation, self._key, done, count)
             done += len(row.token_ids)
             if row.finish is None and done == generation.max_new:
                 row = replace(row, finish=Finish.LENGTH)

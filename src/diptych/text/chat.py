@@ -1,7 +1,8 @@
 """Messages to the prompt the model was trained on.
 
-BOS, then `<System>` with the effort line and the first system text, then the turns in order, then
-the header that opens the answer: `<think>` if the model shall reason, `</think>` if not.
+BOS, then `<System>` with the effort line, the first system text and the schema of the answer, then
+the turns in order, then the header that opens the answer: `<think>` if the model shall reason,
+`</think>` if not.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ class Chat:
     messages: tuple[Message, ...]
     effort: int | None  # 1-100: think this much; None: answer at once
     keep_reasoning: bool = False  # of earlier turns; the model needs it between tool calls only
+    answer_schema: str = ""  # JSON that the answer must satisfy; none: it is free
 
 
 def render(chat: Chat) -> list[Segment]:
@@ -43,6 +45,7 @@ def render(chat: Chat) -> list[Segment]:
     spoken = [m for m in chat.messages if m.text or m.role is not Role.SYSTEM]
     first, rest = _split_system(spoken)
     opening = effort_line(chat.effort) + first if spoken else ""
+    opening += schema_lines(chat.answer_schema)
     segments: list[Segment] = [Marker.BOS]
     if opening:
         segments += [Marker.SYSTEM, opening]
@@ -67,6 +70,16 @@ def effort_line(effort: int | None) -> str:
     return (
         f"Reasoning Effort: {effort} (range 1-100, the higher the value, the more thorough the "
         "reasoning)\n\n"
+    )
+
+
+def schema_lines(schema: str) -> str:
+    """What the answer must look like; nothing if it is free."""
+    if not schema:
+        return ""
+    return (
+        "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
+        + schema
     )
 
 

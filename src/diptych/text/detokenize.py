@@ -16,6 +16,11 @@ class Detokenizer:
         """Text that is certain now. An invalid sequence becomes one U+FFFD."""
         return self._decoder.decode(token)
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether it has bytes of a character that is not complete."""
+        return bool(self._decoder.getstate()[0])
+
     def finish(self, *, cut: bool = False) -> str:
         """Text still held: U+FFFD for an incomplete character, nothing if the output was `cut`."""
         if cut:

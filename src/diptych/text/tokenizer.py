@@ -37,10 +37,17 @@ Segment = Marker | str  # of a prompt: a marker we put there, or text somebody w
 class Tokenizer:
     """Immutable once built, so threads may share it."""
 
-    def __init__(self, plain: HfTokenizer, ids: dict[Marker, int], table: list[bytes]) -> None:
+    def __init__(
+        self,
+        plain: HfTokenizer,
+        ids: dict[Marker, int],
+        table: list[bytes],
+        added: dict[str, int],
+    ) -> None:
         self._plain = plain
         self._ids = ids
         self._bytes = table
+        self._spellings = {token_id: spelling for spelling, token_id in added.items()}
         self.vocab_size = len(table)
         self.longest_token_bytes = max(map(len, table))
 
@@ -65,6 +72,11 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes of one token, possibly part of a character; b"" for one that is not shown."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
+
+    def spell(self, token_id: int) -> bytes:
+        """How a token is written, also one that is not shown."""
+        spelling = self._spellings.get(token_id)
+        return self.token_bytes(token_id) if spelling is None else spelling.encode()
 
     def _encode_text(self, text: str) -> list[int]:
         if not text:
@@ -92,7 +104,7 @@ def load(checkpoint: Path) -> Tokenizer:
     missing = [m.value for m in Marker if m not in ids and m not in OPTIONAL]
     if missing:
         raise Misconfigured(f"{path} lacks the special tokens {', '.join(missing)}")
-    return Tokenizer(plain, ids, _byte_table(vocab, added, hidden - {Marker.THINK.value}))
+    return Tokenizer(plain, ids, _byte_table(vocab, added, hidden - {Marker.THINK.value}), added)
 
 
 _WITHOUT_ADDED: dict[str, object] = {

@@ -192,13 +192,14 @@ def error_to_pb(key: Key, error: DiptychError) -> pb.Failed:
         kind=kind_of(error),
         code=error.code,
         message=error.message,
+        param=error.param or "",
         retryable=isinstance(error, Lost | Overloaded | Refused),
         ticket_is_gone=error.code == TICKET_GONE,
     )
 
 
 def error_from_pb(failed: pb.Failed) -> DiptychError:
-    return make(failed.kind, failed.code, failed.message)
+    return make(failed.kind, failed.code, failed.message, param=failed.param or None)
 
 
 def _ids(field: str, packed: bytes) -> tuple[int, ...]:

@@ -144,20 +144,20 @@ def test_of_two_names_of_reasoning_the_first_counts() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"logprobs": True},
+        {"prompt_logprobs": 1},
         {"tools": [{"type": "function"}]},
         {"tool_choice": "required"},
         {"functions": []},
         {"guided_json": {}},
-        {"response_format": {"type": "json_object"}},
-        {"presence_penalty": 0.5},
-        {"presence_penalty": False},
-        {"logit_bias": {"1": 1}},
+        {"guided_regex": "a"},
+        {"guided_choice": ["a"]},
+        {"guided_decoding_backend": "any"},
+        {"skip_special_tokens": False},
         {"audio": {}},
         {"modalities": ["text", "audio"]},
         {"chat_template": "x"},
         {"kv_transfer_params": {}},
-        {"structured_outputs": {"regex": "a"}},
+        {"thinking_token_budget": 9},
     ],
 )
 def test_what_we_cannot_do_is_refused_and_not_ignored(fields: dict[str, Any]) -> None:
@@ -235,3 +235,85 @@ def test_what_is_said_about_errors_neither_grows_with_nor_repeats_the_input() ->
     assert "s3cret" not in error.message
     assert len(error.message) < 1000
     assert "and 4990 more" in error.message
+
+
+@pytest.mark.parametrize(
+    "biases",
+    [
+        {"abc": 1},
+        {"-1": 1},
+        {"1.5": 1},
+        {"\u0661": 1},
+        {"9" * 5000: 1},
+        {"1": 101},
+        {"1": True},
+        {"1": "2"},
+        {"1": None},
+        {str(token): 0 for token in range(1025)},
+    ],
+)
+def test_a_wrong_bias_is_refused_without_repeating_it(biases: dict[str, Any]) -> None:
+    error = refused(logit_bias=biases)
+    assert (error.code, error.param) == ("invalid_value", "logit_bias")
+    assert len(error.message) < 200
+
+
+def test_biases_name_tokens_by_decimal_strings() -> None:
+    request, _ = read_chat(body(logit_bias={"7": 1, "007": -100, "0": 0.5}))
+    assert request.logit_bias == {7: -100.0, 0: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("presence_penalty", -2.1, "invalid_value"),
+        ("presence_penalty", False, "invalid_type"),
+        ("frequency_penalty", 2.1, "invalid_value"),
+        ("frequency_penalty", "1", "invalid_type"),
+        ("repetition_penalty", 0, "invalid_value"),
+        ("repetition_penalty", 2.5, "invalid_value"),
+        ("logprobs", 1, "invalid_type"),
+        ("top_logprobs", 21, "invalid_value"),
+        ("top_logprobs", -1, "invalid_value"),
+        ("min_tokens", -1, "invalid_value"),
+        ("min_tokens", True, "invalid_type"),
+        ("allowed_token_ids", [], "invalid_value"),
+        ("allowed_token_ids", [1] * 1025, "invalid_value"),
+        ("logit_bias", [1], "invalid_type"),
+        ("bad_words", "word", "invalid_type"),
+        ("response_format", "json", "invalid_type"),
+        ("structured_outputs", [], "invalid_type"),
+        ("regex", 1, "invalid_type"),
+    ],
+)
+def test_a_wrong_wish_is_refused_by_its_name(field: str, value: Any, code: str) -> None:
+    error = refused(**{field: value})
+    assert (error.code, error.param) == (code, field)
+
+
+@pytest.mark.parametrize("words", [[""], ["x" * 1001], ["x"] * 1001])
+def test_bad_words_are_bounded(words: list[str]) -> None:
+    error = refused(bad_words=words)
+    assert error.code == "invalid_value" and (error.param or "").startswith("bad_words")
+
+
+def test_alternatives_without_log_probabilities_are_a_contradiction() -> None:
+    error = refused(top_logprobs=3)
+    assert (error.code, error.param) == ("conflicting_parameters", "top_logprobs")
+    assert read_chat(body(top_logprobs=0))[0].top is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "top"),
+    [
+        ({}, None),
+        ({"logprobs": False}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 0}, 0),
+        ({"logprobs": True, "top_logprobs": 20.0}, 20),
+    ],
+)
+def test_log_probabilities_are_on_or_off_and_have_a_number_of_alternatives(
+    fields: dict[str, Any], top: int | None
+) -> None:
+    assert read_chat(body(**fields))[0].top == top

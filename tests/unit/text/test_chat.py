@@ -31,14 +31,17 @@ def effort(number: int) -> str:
     )
 
 
-def prompt(*messages: Message, effort: int | None = HIGH, keep_reasoning: bool = False) -> str:
-    segments = render(Chat(messages, effort, keep_reasoning))
+def prompt(
+    *messages: Message, effort: int | None = HIGH, keep_reasoning: bool = False, schema: str = ""
+) -> str:
+    segments = render(Chat(messages, effort, keep_reasoning, schema))
     return "".join(s.value if isinstance(s, Marker) else s for s in segments)
 
 
 BOS = Marker.BOS.value
 EOS = Marker.EOS.value
 THINKING = f"{BOS}<｜System｜>{effort(HIGH)}"
+SCHEMA = "\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
 W = {
     "W1 a question": (
         prompt(user("Hello")),
@@ -94,6 +97,15 @@ W = {
         prompt(user("u"), assistant("a", "r"), assistant("b", "s"), effort=None),
         f"{BOS}<｜User｜>u<｜Assistant｜></think>a{EOS}<｜Assistant｜></think>b{EOS}"
         "<｜Assistant｜></think>",
+    ),
+    "a schema ends the system text": (
+        prompt(system("Be brief."), user("u"), schema='{"type": "object"}'),
+        f"{THINKING}Be brief.{SCHEMA}" + '{"type": "object"}<｜User｜>u<｜Assistant｜><think>',
+    ),
+    "a schema alone makes a system text": (
+        prompt(user("Give json"), effort=None, schema='{"type": "json_object"}'),
+        f"{BOS}<｜System｜>{SCHEMA}"
+        '{"type": "json_object"}<｜User｜>Give json<｜Assistant｜></think>',
     ),
     "empty kept reasoning": (
         prompt(user("u"), assistant("a"), user("v"), keep_reasoning=True),

@@ -119,3 +119,61 @@ def test_any_output_gives_text_without_markers(
         assert not text.startswith("\n")
     assert not any(stop in output.content for stop in stops)
     assert thinking or output.reasoning == ""
+
+
+def tokens_of(parser: Parser, ids: tuple[int, ...]) -> list[tuple[Section, str, tuple[int, ...]]]:
+    pieces = [piece for token in ids if not parser.is_over for piece in parser.push(token)]
+    pieces += parser.finish(cut=False)
+    return [(piece.section, piece.text, piece.tokens) for piece in pieces]
+
+
+def ids_of(*texts: str | Marker) -> tuple[int, ...]:
+    """One token each."""
+    found = [TOKENIZER.encode([text]) for text in texts]
+    assert [len(ids) for ids in found] == [1] * len(texts), found
+    return tuple(token for (token,) in found)
+
+
+def test_a_piece_names_the_tokens_that_begin_in_it() -> None:
+    ids = ids_of("\n", "a", "b", "\n", Marker.END_THINK, "\n", "c", Marker.DSML, "d", Marker.EOS)
+    assert tokens_of(Parser(TOKENIZER, thinking=True), ids) == [
+        (Section.REASONING, "a", (1,)),
+        (Section.REASONING, "b", (2,)),
+        (Section.CONTENT, "c", (6,)),
+        (Section.CONTENT, "d", (8,)),
+    ]
+
+
+def test_tokens_that_were_held_back_come_with_their_text() -> None:
+    ids = ids_of("a", "\n", "\n", "b")
+    assert tokens_of(Parser(TOKENIZER, thinking=True), ids) == [
+        (Section.REASONING, "a", (0,)),
+        (Section.REASONING, "\n\nb", (1, 2, 3)),
+    ]
+    parser = Parser(TOKENIZER, thinking=False, stops=["\n\nX"])
+    assert tokens_of(parser, ids_of("\n", "a", "\n", "\n", "\n", "b")) == [
+        (Section.CONTENT, "a", (1,)),
+        (Section.CONTENT, "\n", (2,)),
+        (Section.CONTENT, "\n\nb", (3, 4, 5)),
+    ]
+
+
+def test_tokens_of_a_stop_string_are_not_told_of() -> None:
+    parser = Parser(TOKENIZER, thinking=False, stops=["\nb"])
+    assert tokens_of(parser, ids_of("a", "\n", "b", "c")) == [(Section.CONTENT, "a", (0,))]
+
+
+def test_the_tokens_of_one_character_come_together() -> None:
+    ids = TOKENIZER.encode(["🦄x"])
+    assert len(ids) > 2
+    pieces = tokens_of(Parser(TOKENIZER, thinking=False), ids)
+    assert pieces[0] == (Section.CONTENT, "🦄", tuple(range(len(ids) - 1)))
+
+
+def test_no_stop_string_ends_within_min_tokens() -> None:
+    ids = ids_of("a", "b", "a", "c")
+    plain = Parser(TOKENIZER, thinking=False, stops=["a"])
+    assert tokens_of(plain, ids) == []
+    later = Parser(TOKENIZER, thinking=False, stops=["a"], min_tokens=2)
+    assert "".join(text for _, text, _ in tokens_of(later, ids)) == "ab"
+    assert later.stop == "a"

@@ -153,7 +153,9 @@ def test_a_failure_says_whether_to_retry_and_whether_the_ticket_is_gone() -> Non
     assert (gone.retryable, gone.ticket_is_gone) == (True, True)
     busy = error_to_pb(KEY, Overloaded("busy"))
     assert (busy.retryable, busy.ticket_is_gone) == (True, False)
-    wrong = error_to_pb(KEY, BadRequest("wrong"))
+    wrong = error_to_pb(KEY, BadRequest("wrong", param="messages"))
     assert (wrong.retryable, wrong.ticket_is_gone) == (False, False)
+    assert error_from_pb(wrong).param == "messages"
     back = error_from_pb(gone)
     assert (type(back), back.code, back.message) == (Lost, TICKET_GONE, "lost")
+    assert back.param is None

@@ -1,53 +1,14 @@
-"""What a request demands of its output, as one value that travels from gateway to engine."""
+"""Checks what is to become the source of a constraint."""
 
-import hashlib
 import json
-from dataclasses import dataclass, field
-from enum import StrEnum, auto
 
+from diptych.core.constraint import Constraint, Kind
 from diptych.text.constraints.grammar import invalid
 from diptych.text.constraints.references import check_size
 
+__all__ = ["Constraint", "Kind", "canonical", "checked_text"]
+
 MAX_SOURCE_BYTES = 256 * 1024
-
-
-class Kind(StrEnum):
-    """How `source` is to be read."""
-
-    JSON_SCHEMA = auto()
-    JSON_OBJECT = auto()
-    REGEX = auto()
-    CHOICE = auto()
-    EBNF = auto()
-    STRUCTURAL_TAG = auto()
-    TOOL_CALLS = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """A language for the answer. Equal values mean the same language."""
-
-    kind: Kind
-    source: str  # canonical JSON; a pattern or a grammar as it was written
-    whitespace: str | None = None  # None: free, bounded; "": Python's spacing; else a pattern
-    param: str = field(default="response_format", compare=False)  # where the request says it
-
-    @property
-    def key(self) -> str:
-        """Identity for caches."""
-        spacing = "free" if self.whitespace is None else f"by {self.whitespace}"
-        text = "\0".join((self.kind, spacing, self.source))
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    def pack(self) -> bytes:
-        """For a wire."""
-        return json.dumps([self.kind, self.source, self.whitespace, self.param]).encode()
-
-    @classmethod
-    def unpack(cls, packed: bytes) -> "Constraint":
-        """What `pack` packed."""
-        kind, source, whitespace, param = json.loads(packed)
-        return cls(Kind(kind), source, whitespace, param)
 
 
 def canonical(value: object, param: str) -> str:

@@ -1,0 +1,59 @@
+"""What a chat request demands of its answer, and what the prompt says of it."""
+
+import json
+import re
+from typing import Any
+
+from diptych.core.constraint import Constraint
+from diptych.core.errors import BadRequest
+from diptych.gateway.api import ChatRequest
+from diptych.text.constraints import from_response_format, from_structured_outputs
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+_FIELDS = ("response_format", "structured_outputs", "regex", "ebnf")
+
+
+def constraint_of(request: ChatRequest) -> Constraint | None:
+    """The constraint, not yet checked whether it can be enforced; None if the answer is free."""
+    given = [name for name in _FIELDS if getattr(request, name) is not None]
+    if (request.response_format or {}).get("type") == "text":
+        given.remove("response_format")
+    if not given:
+        return None
+    if len(given) > 1:
+        raise _conflict(f"{given[0]} and {given[1]} cannot hold at the same time", given[1])
+    if request.ignore_eos:
+        raise _conflict(f"an answer with {given[0]} ends when it is complete", "ignore_eos")
+    match given[0]:
+        case "response_format":
+            _check_name(request.response_format or {})
+            return from_response_format(request.response_format)
+        case "structured_outputs":
+            return from_structured_outputs(request.structured_outputs)
+        case "regex":
+            return from_structured_outputs({"regex": request.regex})
+    return from_structured_outputs({"grammar": request.ebnf})
+
+
+def schema_of(request: ChatRequest) -> str:
+    """The schema as the prompt states it; empty where the model was not trained to be told."""
+    asked = request.response_format or {}
+    match asked.get("type"):
+        case "json_object":
+            return json.dumps({"type": "json_object"})
+        case "json_schema":
+            return json.dumps(asked["json_schema"]["schema"], ensure_ascii=False)
+    return ""
+
+
+def _check_name(response_format: dict[str, Any]) -> None:
+    inner = response_format.get("json_schema")
+    name = inner.get("name") if isinstance(inner, dict) else None
+    if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
+        message = "expected up to 64 letters, digits, underscores and dashes"
+        raise BadRequest(message, param="response_format.json_schema.name")
+
+
+def _conflict(message: str, param: str) -> BadRequest:
+    return BadRequest(message, code="conflicting_parameters", param=param)

@@ -1,0 +1,52 @@
+"""Log-probabilities as a client reads them: one entry for each token whose text it is shown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from diptych.core.step import Logprob
+from diptych.gateway.answer import Answer
+from diptych.text.parser import Piece, Section
+from diptych.text.tokenizer import Tokenizer
+
+LEAST = -9999.0  # instead of minus infinity, which JSON lacks
+
+Entries = dict[Section, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Spells the entries of one request."""
+
+    tokenizer: Tokenizer
+
+    def entries(self, answer: Answer, pieces: Sequence[Piece]) -> Entries:
+        """Of the tokens that begin in some pieces."""
+        found: Entries = {section: [] for section in Section}
+        for piece in pieces:
+            for index in piece.tokens:
+                token_id, logprob = answer.token_ids[index], answer.logprobs[index]
+                found[piece.section].append(self._entry(token_id, logprob))
+        return found
+
+    def _entry(self, token_id: int, logprob: Logprob) -> dict[str, Any]:
+        top = [self._value(best, value) for best, value in logprob.top]
+        return self._value(token_id, logprob.value) | {"top_logprobs": top}
+
+    def _value(self, token_id: int, value: float) -> dict[str, Any]:
+        data = self.tokenizer.spell(token_id)
+        return {"token": readable(data), "logprob": max(value, LEAST), "bytes": list(data)}
+
+
+def shape(entries: Entries, *, has_reasoning: bool) -> dict[str, Any]:
+    """The field `logprobs` of a choice."""
+    reasoning = {"reasoning_content": entries[Section.REASONING]} if has_reasoning else {}
+    return {"content": entries[Section.CONTENT], "refusal": None, **reasoning}
+
+
+def readable(data: bytes) -> str:
+    """Text; what is no UTF-8 by itself is written byte by byte."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "".join(f"\\x{byte:02x}" for byte in data)
