@@ -4,84 +4,87 @@
 # source: diptych/contract/worker.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "diptych/contract/worker.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'diptych/contract/worker.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x1d\x64iptych/contract/worker.proto\x12\x10\x64iptych.contract"1\n\nRequestKey\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r"\xef\x01\n\tSessionUp\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.diptych.contract.HelloH\x00\x12,\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.diptych.contract.PrefillH\x00\x12,\n\x07reserve\x18\x03 \x01(\x0b\x32\x19.diptych.contract.ReserveH\x00\x12(\n\x05start\x18\x04 \x01(\x0b\x32\x17.diptych.contract.StartH\x00\x12*\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x18.diptych.contract.CancelH\x00\x42\x06\n\x04\x62ody"0\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06"\xcf\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_p\x18\x02 \x01(\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nbiased_ids\x18\x08 \x01(\x0c\x12\x0e\n\x06\x62iases\x18\t \x03(\x01\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x0b \x01(\x01\x12\x18\n\x10presence_penalty\x18\x0c \x01(\x01\x12\x12\n\nmin_tokens\x18\r \x01(\r\x12\x11\n\tbad_words\x18\x0e \x03(\x0c\x12\x19\n\x11\x61llowed_token_ids\x18\x0f \x01(\x0c\x12\x10\n\x08logprobs\x18\x10 \x01(\r"p\n\nConstraint\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x17\n\nwhitespace\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05param\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\tB\r\n\x0b_whitespace"\x8d\x02\n\nGeneration\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06prompt\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66orced\x18\x03 \x01(\x0c\x12\x12\n\nprompt_len\x18\x04 \x01(\r\x12\x0f\n\x07max_new\x18\x05 \x01(\r\x12,\n\x08sampling\x18\x06 \x01(\x0b\x32\x1a.diptych.contract.Sampling\x12\r\n\x05scope\x18\x07 \x01(\x0c\x12\x10\n\x08priority\x18\x08 \x01(\t\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x30\n\nconstraint\x18\n \x01(\x0b\x32\x1c.diptych.contract.Constraint"P\n\x07Prefill\x12\x30\n\ngeneration\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.Generation\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\r"[\n\x07Reserve\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\r"^\n\x05Start\x12\x30\n\ngeneration\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.Generation\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\r"3\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rup_to_attempt\x18\x02 \x01(\r"\xfd\x02\n\x0bSessionDown\x12,\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.diptych.contract.WelcomeH\x00\x12.\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x1a.diptych.contract.AcceptedH\x00\x12/\n\x08progress\x18\x03 \x01(\x0b\x32\x1b.diptych.contract.ChunkDoneH\x00\x12.\n\x08reserved\x18\x04 \x01(\x0b\x32\x1a.diptych.contract.ReservedH\x00\x12&\n\x04\x62usy\x18\x05 \x01(\x0b\x32\x16.diptych.contract.BusyH\x00\x12*\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x18.diptych.contract.FailedH\x00\x12+\n\x04step\x18\x07 \x01(\x0b\x32\x1b.diptych.contract.StepFrameH\x00\x12&\n\x04\x62\x65\x61t\x18\x08 \x01(\x0b\x32\x16.diptych.contract.BeatH\x00\x42\x06\n\x04\x62ody"D\n\x07Welcome\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tnamespace\x18\x03 \x01(\x0c"E\n\x08\x41\x63\x63\x65pted\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c"b\n\tChunkDone\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x1a\n\x12last_chunk_started\x18\x03 \x01(\x08"5\n\x08Reserved\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey"I\n\x04\x42usy\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r"\x9a\x01\n\x06\x46\x61iled\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x16\n\x0eticket_is_gone\x18\x05 \x01(\x08\x12\x0c\n\x04kind\x18\x06 \x01(\t\x12\r\n\x05param\x18\x07 \x01(\t"B\n\tStepFrame\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.diptych.contract.StepRow"\xb4\x01\n\x07StepRow\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66inish\x18\x03 \x01(\t\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x12\n\nstop_token\x18\x05 \x01(\r\x12\x30\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1e.diptych.contract.TokenLogprob"T\n\x0cTokenLogprob\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07top_ids\x18\x03 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x01"\x1e\n\x04\x42\x65\x61t\x12\x16\n\x0e\x65ngine_idle_ms\x18\x01 \x01(\r"?\n\rTicketRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t"K\n\x0bTicketReply\x12*\n\x07verdict\x18\x01 \x01(\x0e\x32\x19.diptych.contract.Verdict\x12\x10\n\x08lease_ms\x18\x02 \x01(\r"X\n\x08\x42locksUp\x12,\n\x04want\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.WantBlocksH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x02 \x01(\x04H\x00\x42\x06\n\x04\x62ody"?\n\nWantBlocks\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0e\n\x06hashes\x18\x03 \x01(\x0c* \n\x07Verdict\x12\n\n\x06LAPSED\x10\x00\x12\t\n\x05VALID\x10\x01\x32S\n\x06Worker\x12I\n\x07Session\x12\x1b.diptych.contract.SessionUp\x1a\x1d.diptych.contract.SessionDown(\x01\x30\x01\x32\xe4\x01\n\x06\x42locks\x12G\n\x05Renew\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReply\x12H\n\x06\x43ommit\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReply\x12G\n\x05\x41\x62ort\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReplyb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64iptych/contract/worker.proto\x12\x10\x64iptych.contract\"1\n\nRequestKey\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"\xef\x01\n\tSessionUp\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.diptych.contract.HelloH\x00\x12,\n\x07prefill\x18\x02 \x01(\x0b\x32\x19.diptych.contract.PrefillH\x00\x12,\n\x07reserve\x18\x03 \x01(\x0b\x32\x19.diptych.contract.ReserveH\x00\x12(\n\x05start\x18\x04 \x01(\x0b\x32\x17.diptych.contract.StartH\x00\x12*\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x18.diptych.contract.CancelH\x00\x42\x06\n\x04\x62ody\"0\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"\xcf\x02\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_p\x18\x02 \x01(\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nbiased_ids\x18\x08 \x01(\x0c\x12\x0e\n\x06\x62iases\x18\t \x03(\x01\x12\x1a\n\x12repetition_penalty\x18\n \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x0b \x01(\x01\x12\x18\n\x10presence_penalty\x18\x0c \x01(\x01\x12\x12\n\nmin_tokens\x18\r \x01(\r\x12\x11\n\tbad_words\x18\x0e \x03(\x0c\x12\x19\n\x11\x61llowed_token_ids\x18\x0f \x01(\x0c\x12\x10\n\x08logprobs\x18\x10 \x01(\r\"p\n\nConstraint\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x17\n\nwhitespace\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05param\x18\x04 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\tB\r\n\x0b_whitespace\"\x8d\x02\n\nGeneration\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06prompt\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66orced\x18\x03 \x01(\x0c\x12\x12\n\nprompt_len\x18\x04 \x01(\r\x12\x0f\n\x07max_new\x18\x05 \x01(\r\x12,\n\x08sampling\x18\x06 \x01(\x0b\x32\x1a.diptych.contract.Sampling\x12\r\n\x05scope\x18\x07 \x01(\x0c\x12\x10\n\x08priority\x18\x08 \x01(\t\x12\x0e\n\x06tenant\x18\t \x01(\t\x12\x30\n\nconstraint\x18\n \x01(\x0b\x32\x1c.diptych.contract.Constraint\"P\n\x07Prefill\x12\x30\n\ngeneration\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.Generation\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\r\"[\n\x07Reserve\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\r\"^\n\x05Start\x12\x30\n\ngeneration\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.Generation\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x03 \x01(\r\"3\n\x06\x43\x61ncel\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rup_to_attempt\x18\x02 \x01(\r\"\xfd\x02\n\x0bSessionDown\x12,\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.diptych.contract.WelcomeH\x00\x12.\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x1a.diptych.contract.AcceptedH\x00\x12/\n\x08progress\x18\x03 \x01(\x0b\x32\x1b.diptych.contract.ChunkDoneH\x00\x12.\n\x08reserved\x18\x04 \x01(\x0b\x32\x1a.diptych.contract.ReservedH\x00\x12&\n\x04\x62usy\x18\x05 \x01(\x0b\x32\x16.diptych.contract.BusyH\x00\x12*\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x18.diptych.contract.FailedH\x00\x12+\n\x04step\x18\x07 \x01(\x0b\x32\x1b.diptych.contract.StepFrameH\x00\x12&\n\x04\x62\x65\x61t\x18\x08 \x01(\x0b\x32\x16.diptych.contract.BeatH\x00\x42\x06\n\x04\x62ody\"D\n\x07Welcome\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x11\n\tnamespace\x18\x03 \x01(\x0c\"E\n\x08\x41\x63\x63\x65pted\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\"b\n\tChunkDone\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0e\n\x06tokens\x18\x02 \x01(\r\x12\x1a\n\x12last_chunk_started\x18\x03 \x01(\x08\"5\n\x08Reserved\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\"I\n\x04\x42usy\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r\"\x9a\x01\n\x06\x46\x61iled\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x16\n\x0eticket_is_gone\x18\x05 \x01(\x08\x12\x0c\n\x04kind\x18\x06 \x01(\t\x12\r\n\x05param\x18\x07 \x01(\t\"B\n\tStepFrame\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.diptych.contract.StepRow\"\xb4\x01\n\x07StepRow\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.RequestKey\x12\x11\n\ttoken_ids\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66inish\x18\x03 \x01(\t\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x12\n\nstop_token\x18\x05 \x01(\r\x12\x30\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1e.diptych.contract.TokenLogprob\"T\n\x0cTokenLogprob\x12\x0f\n\x07logprob\x18\x01 \x01(\x01\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x0f\n\x07top_ids\x18\x03 \x01(\x0c\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x01\"\x1e\n\x04\x42\x65\x61t\x12\x16\n\x0e\x65ngine_idle_ms\x18\x01 \x01(\r\"?\n\rTicketRequest\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0b\n\x03why\x18\x03 \x01(\t\"K\n\x0bTicketReply\x12*\n\x07verdict\x18\x01 \x01(\x0e\x32\x19.diptych.contract.Verdict\x12\x10\n\x08lease_ms\x18\x02 \x01(\r\"X\n\x08\x42locksUp\x12,\n\x04want\x18\x01 \x01(\x0b\x32\x1c.diptych.contract.WantBlocksH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x02 \x01(\x04H\x00\x42\x06\n\x04\x62ody\"?\n\nWantBlocks\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\x0e\n\x06hashes\x18\x03 \x01(\x0c* \n\x07Verdict\x12\n\n\x06LAPSED\x10\x00\x12\t\n\x05VALID\x10\x01\x32S\n\x06Worker\x12I\n\x07Session\x12\x1b.diptych.contract.SessionUp\x1a\x1d.diptych.contract.SessionDown(\x01\x30\x01\x32\xe4\x01\n\x06\x42locks\x12G\n\x05Renew\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReply\x12H\n\x06\x43ommit\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReply\x12G\n\x05\x41\x62ort\x12\x1f.diptych.contract.TicketRequest\x1a\x1d.diptych.contract.TicketReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "diptych.contract.worker_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'diptych.contract.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_VERDICT"]._serialized_start = 3020
-    _globals["_VERDICT"]._serialized_end = 3052
-    _globals["_REQUESTKEY"]._serialized_start = 51
-    _globals["_REQUESTKEY"]._serialized_end = 100
-    _globals["_SESSIONUP"]._serialized_start = 103
-    _globals["_SESSIONUP"]._serialized_end = 342
-    _globals["_HELLO"]._serialized_start = 344
-    _globals["_HELLO"]._serialized_end = 392
-    _globals["_SAMPLING"]._serialized_start = 395
-    _globals["_SAMPLING"]._serialized_end = 730
-    _globals["_CONSTRAINT"]._serialized_start = 732
-    _globals["_CONSTRAINT"]._serialized_end = 844
-    _globals["_GENERATION"]._serialized_start = 847
-    _globals["_GENERATION"]._serialized_end = 1116
-    _globals["_PREFILL"]._serialized_start = 1118
-    _globals["_PREFILL"]._serialized_end = 1198
-    _globals["_RESERVE"]._serialized_start = 1200
-    _globals["_RESERVE"]._serialized_end = 1291
-    _globals["_START"]._serialized_start = 1293
-    _globals["_START"]._serialized_end = 1387
-    _globals["_CANCEL"]._serialized_start = 1389
-    _globals["_CANCEL"]._serialized_end = 1440
-    _globals["_SESSIONDOWN"]._serialized_start = 1443
-    _globals["_SESSIONDOWN"]._serialized_end = 1824
-    _globals["_WELCOME"]._serialized_start = 1826
-    _globals["_WELCOME"]._serialized_end = 1894
-    _globals["_ACCEPTED"]._serialized_start = 1896
-    _globals["_ACCEPTED"]._serialized_end = 1965
-    _globals["_CHUNKDONE"]._serialized_start = 1967
-    _globals["_CHUNKDONE"]._serialized_end = 2065
-    _globals["_RESERVED"]._serialized_start = 2067
-    _globals["_RESERVED"]._serialized_end = 2120
-    _globals["_BUSY"]._serialized_start = 2122
-    _globals["_BUSY"]._serialized_end = 2195
-    _globals["_FAILED"]._serialized_start = 2198
-    _globals["_FAILED"]._serialized_end = 2352
-    _globals["_STEPFRAME"]._serialized_start = 2354
-    _globals["_STEPFRAME"]._serialized_end = 2420
-    _globals["_STEPROW"]._serialized_start = 2423
-    _globals["_STEPROW"]._serialized_end = 2603
-    _globals["_TOKENLOGPROB"]._serialized_start = 2605
-    _globals["_TOKENLOGPROB"]._serialized_end = 2689
-    _globals["_BEAT"]._serialized_start = 2691
-    _globals["_BEAT"]._serialized_end = 2721
-    _globals["_TICKETREQUEST"]._serialized_start = 2723
-    _globals["_TICKETREQUEST"]._serialized_end = 2786
-    _globals["_TICKETREPLY"]._serialized_start = 2788
-    _globals["_TICKETREPLY"]._serialized_end = 2863
-    _globals["_BLOCKSUP"]._serialized_start = 2865
-    _globals["_BLOCKSUP"]._serialized_end = 2953
-    _globals["_WANTBLOCKS"]._serialized_start = 2955
-    _globals["_WANTBLOCKS"]._serialized_end = 3018
-    _globals["_WORKER"]._serialized_start = 3054
-    _globals["_WORKER"]._serialized_end = 3137
-    _globals["_BLOCKS"]._serialized_start = 3140
-    _globals["_BLOCKS"]._serialized_end = 3368
+  DESCRIPTOR._loaded_options = None
+  _globals['_VERDICT']._serialized_start=3020
+  _globals['_VERDICT']._serialized_end=3052
+  _globals['_REQUESTKEY']._serialized_start=51
+  _globals['_REQUESTKEY']._serialized_end=100
+  _globals['_SESSIONUP']._serialized_start=103
+  _globals['_SESSIONUP']._serialized_end=342
+  _globals['_HELLO']._serialized_start=344
+  _globals['_HELLO']._serialized_end=392
+  _globals['_SAMPLING']._serialized_start=395
+  _globals['_SAMPLING']._serialized_end=730
+  _globals['_CONSTRAINT']._serialized_start=732
+  _globals['_CONSTRAINT']._serialized_end=844
+  _globals['_GENERATION']._serialized_start=847
+  _globals['_GENERATION']._serialized_end=1116
+  _globals['_PREFILL']._serialized_start=1118
+  _globals['_PREFILL']._serialized_end=1198
+  _globals['_RESERVE']._serialized_start=1200
+  _globals['_RESERVE']._serialized_end=1291
+  _globals['_START']._serialized_start=1293
+  _globals['_START']._serialized_end=1387
+  _globals['_CANCEL']._serialized_start=1389
+  _globals['_CANCEL']._serialized_end=1440
+  _globals['_SESSIONDOWN']._serialized_start=1443
+  _globals['_SESSIONDOWN']._serialized_end=1824
+  _globals['_WELCOME']._serialized_start=1826
+  _globals['_WELCOME']._serialized_end=1894
+  _globals['_ACCEPTED']._serialized_start=1896
+  _globals['_ACCEPTED']._serialized_end=1965
+  _globals['_CHUNKDONE']._serialized_start=1967
+  _globals['_CHUNKDONE']._serialized_end=2065
+  _globals['_RESERVED']._serialized_start=2067
+  _globals['_RESERVED']._serialized_end=2120
+  _globals['_BUSY']._serialized_start=2122
+  _globals['_BUSY']._serialized_end=2195
+  _globals['_FAILED']._serialized_start=2198
+  _globals['_FAILED']._serialized_end=2352
+  _globals['_STEPFRAME']._serialized_start=2354
+  _globals['_STEPFRAME']._serialized_end=2420
+  _globals['_STEPROW']._serialized_start=2423
+  _globals['_STEPROW']._serialized_end=2603
+  _globals['_TOKENLOGPROB']._serialized_start=2605
+  _globals['_TOKENLOGPROB']._serialized_end=2689
+  _globals['_BEAT']._serialized_start=2691
+  _globals['_BEAT']._serialized_end=2721
+  _globals['_TICKETREQUEST']._serialized_start=2723
+  _globals['_TICKETREQUEST']._serialized_end=2786
+  _globals['_TICKETREPLY']._serialized_start=2788
+  _globals['_TICKETREPLY']._serialized_end=2863
+  _globals['_BLOCKSUP']._serialized_start=2865
+  _globals['_BLOCKSUP']._serialized_end=2953
+  _globals['_WANTBLOCKS']._serialized_start=2955
+  _globals['_WANTBLOCKS']._serialized_end=3018
+  _globals['_WORKER']._serialized_start=3054
+  _globals['_WORKER']._serialized_end=3137
+  _globals['_BLOCKS']._serialized_start=3140
+  _globals['_BLOCKS']._serialized_end=3368
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,6 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LAPSED: _ClassVar[Verdict]
     VALID: _ClassVar[Verdict]
-
 LAPSED: Verdict
 VALID: Verdict
 
@@ -35,14 +34,7 @@ class SessionUp(_message.Message):
     reserve: Reserve
     start: Start
     cancel: Cancel
-    def __init__(
-        self,
-        hello: _Optional[_Union[Hello, _Mapping]] = ...,
-        prefill: _Optional[_Union[Prefill, _Mapping]] = ...,
-        reserve: _Optional[_Union[Reserve, _Mapping]] = ...,
-        start: _Optional[_Union[Start, _Mapping]] = ...,
-        cancel: _Optional[_Union[Cancel, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., prefill: _Optional[_Union[Prefill, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("gateway_id", "incarnation")
@@ -50,29 +42,10 @@ class Hello(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     gateway_id: str
     incarnation: int
-    def __init__(
-        self, gateway_id: _Optional[str] = ..., incarnation: _Optional[int] = ...
-    ) -> None: ...
+    def __init__(self, gateway_id: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = (
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "ignore_eos",
-        "stop_token_ids",
-        "biased_ids",
-        "biases",
-        "repetition_penalty",
-        "frequency_penalty",
-        "presence_penalty",
-        "min_tokens",
-        "bad_words",
-        "allowed_token_ids",
-        "logprobs",
-    )
+    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "stop_token_ids", "biased_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "bad_words", "allowed_token_ids", "logprobs")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
@@ -105,25 +78,7 @@ class Sampling(_message.Message):
     bad_words: _containers.RepeatedScalarFieldContainer[bytes]
     allowed_token_ids: bytes
     logprobs: int
-    def __init__(
-        self,
-        temperature: _Optional[float] = ...,
-        top_p: _Optional[float] = ...,
-        top_k: _Optional[int] = ...,
-        min_p: _Optional[float] = ...,
-        seed: _Optional[int] = ...,
-        ignore_eos: _Optional[bool] = ...,
-        stop_token_ids: _Optional[_Iterable[int]] = ...,
-        biased_ids: _Optional[bytes] = ...,
-        biases: _Optional[_Iterable[float]] = ...,
-        repetition_penalty: _Optional[float] = ...,
-        frequency_penalty: _Optional[float] = ...,
-        presence_penalty: _Optional[float] = ...,
-        min_tokens: _Optional[int] = ...,
-        bad_words: _Optional[_Iterable[bytes]] = ...,
-        allowed_token_ids: _Optional[bytes] = ...,
-        logprobs: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., biased_ids: _Optional[bytes] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., bad_words: _Optional[_Iterable[bytes]] = ..., allowed_token_ids: _Optional[bytes] = ..., logprobs: _Optional[int] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "source", "whitespace", "param", "after")
@@ -137,28 +92,10 @@ class Constraint(_message.Message):
     whitespace: str
     param: str
     after: str
-    def __init__(
-        self,
-        kind: _Optional[str] = ...,
-        source: _Optional[str] = ...,
-        whitespace: _Optional[str] = ...,
-        param: _Optional[str] = ...,
-        after: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ..., whitespace: _Optional[str] = ..., param: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = (
-        "key",
-        "prompt",
-        "forced",
-        "prompt_len",
-        "max_new",
-        "sampling",
-        "scope",
-        "priority",
-        "tenant",
-        "constraint",
-    )
+    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     FORCED_FIELD_NUMBER: _ClassVar[int]
@@ -179,19 +116,7 @@ class Generation(_message.Message):
     priority: str
     tenant: str
     constraint: Constraint
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        prompt: _Optional[bytes] = ...,
-        forced: _Optional[bytes] = ...,
-        prompt_len: _Optional[int] = ...,
-        max_new: _Optional[int] = ...,
-        sampling: _Optional[_Union[Sampling, _Mapping]] = ...,
-        scope: _Optional[bytes] = ...,
-        priority: _Optional[str] = ...,
-        tenant: _Optional[str] = ...,
-        constraint: _Optional[_Union[Constraint, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
 
 class Prefill(_message.Message):
     __slots__ = ("generation", "deadline_ms")
@@ -199,11 +124,7 @@ class Prefill(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     generation: Generation
     deadline_ms: int
-    def __init__(
-        self,
-        generation: _Optional[_Union[Generation, _Mapping]] = ...,
-        deadline_ms: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, generation: _Optional[_Union[Generation, _Mapping]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class Reserve(_message.Message):
     __slots__ = ("key", "capacity", "deadline_ms")
@@ -213,12 +134,7 @@ class Reserve(_message.Message):
     key: RequestKey
     capacity: int
     deadline_ms: int
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        capacity: _Optional[int] = ...,
-        deadline_ms: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., capacity: _Optional[int] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("generation", "ticket", "deadline_ms")
@@ -228,12 +144,7 @@ class Start(_message.Message):
     generation: Generation
     ticket: bytes
     deadline_ms: int
-    def __init__(
-        self,
-        generation: _Optional[_Union[Generation, _Mapping]] = ...,
-        ticket: _Optional[bytes] = ...,
-        deadline_ms: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, generation: _Optional[_Union[Generation, _Mapping]] = ..., ticket: _Optional[bytes] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id", "up_to_attempt")
@@ -241,9 +152,7 @@ class Cancel(_message.Message):
     UP_TO_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     up_to_attempt: int
-    def __init__(
-        self, request_id: _Optional[str] = ..., up_to_attempt: _Optional[int] = ...
-    ) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., up_to_attempt: _Optional[int] = ...) -> None: ...
 
 class SessionDown(_message.Message):
     __slots__ = ("welcome", "accepted", "progress", "reserved", "busy", "failed", "step", "beat")
@@ -263,17 +172,7 @@ class SessionDown(_message.Message):
     failed: Failed
     step: StepFrame
     beat: Beat
-    def __init__(
-        self,
-        welcome: _Optional[_Union[Welcome, _Mapping]] = ...,
-        accepted: _Optional[_Union[Accepted, _Mapping]] = ...,
-        progress: _Optional[_Union[ChunkDone, _Mapping]] = ...,
-        reserved: _Optional[_Union[Reserved, _Mapping]] = ...,
-        busy: _Optional[_Union[Busy, _Mapping]] = ...,
-        failed: _Optional[_Union[Failed, _Mapping]] = ...,
-        step: _Optional[_Union[StepFrame, _Mapping]] = ...,
-        beat: _Optional[_Union[Beat, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., progress: _Optional[_Union[ChunkDone, _Mapping]] = ..., reserved: _Optional[_Union[Reserved, _Mapping]] = ..., busy: _Optional[_Union[Busy, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., step: _Optional[_Union[StepFrame, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("worker_id", "incarnation", "namespace")
@@ -283,12 +182,7 @@ class Welcome(_message.Message):
     worker_id: str
     incarnation: int
     namespace: bytes
-    def __init__(
-        self,
-        worker_id: _Optional[str] = ...,
-        incarnation: _Optional[int] = ...,
-        namespace: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("key", "ticket")
@@ -296,9 +190,7 @@ class Accepted(_message.Message):
     TICKET_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     ticket: bytes
-    def __init__(
-        self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., ticket: _Optional[bytes] = ...
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class ChunkDone(_message.Message):
     __slots__ = ("key", "tokens", "last_chunk_started")
@@ -308,12 +200,7 @@ class ChunkDone(_message.Message):
     key: RequestKey
     tokens: int
     last_chunk_started: bool
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        tokens: _Optional[int] = ...,
-        last_chunk_started: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., tokens: _Optional[int] = ..., last_chunk_started: _Optional[bool] = ...) -> None: ...
 
 class Reserved(_message.Message):
     __slots__ = ("key",)
@@ -327,11 +214,7 @@ class Busy(_message.Message):
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     retry_after_ms: int
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        retry_after_ms: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("key", "code", "message", "retryable", "ticket_is_gone", "kind", "param")
@@ -349,16 +232,7 @@ class Failed(_message.Message):
     ticket_is_gone: bool
     kind: str
     param: str
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        code: _Optional[str] = ...,
-        message: _Optional[str] = ...,
-        retryable: _Optional[bool] = ...,
-        ticket_is_gone: _Optional[bool] = ...,
-        kind: _Optional[str] = ...,
-        param: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., ticket_is_gone: _Optional[bool] = ..., kind: _Optional[str] = ..., param: _Optional[str] = ...) -> None: ...
 
 class StepFrame(_message.Message):
     __slots__ = ("step", "rows")
@@ -366,11 +240,7 @@ class StepFrame(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     step: int
     rows: _containers.RepeatedCompositeFieldContainer[StepRow]
-    def __init__(
-        self,
-        step: _Optional[int] = ...,
-        rows: _Optional[_Iterable[_Union[StepRow, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[StepRow, _Mapping]]] = ...) -> None: ...
 
 class StepRow(_message.Message):
     __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs")
@@ -386,15 +256,7 @@ class StepRow(_message.Message):
     cached_tokens: int
     stop_token: int
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(
-        self,
-        key: _Optional[_Union[RequestKey, _Mapping]] = ...,
-        token_ids: _Optional[bytes] = ...,
-        finish: _Optional[str] = ...,
-        cached_tokens: _Optional[int] = ...,
-        stop_token: _Optional[int] = ...,
-        logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("logprob", "rank", "top_ids", "top_logprobs")
@@ -406,13 +268,7 @@ class TokenLogprob(_message.Message):
     rank: int
     top_ids: bytes
     top_logprobs: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(
-        self,
-        logprob: _Optional[float] = ...,
-        rank: _Optional[int] = ...,
-        top_ids: _Optional[bytes] = ...,
-        top_logprobs: _Optional[_Iterable[float]] = ...,
-    ) -> None: ...
+    def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_ids: _Optional[bytes] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("engine_idle_ms",)
@@ -428,12 +284,7 @@ class TicketRequest(_message.Message):
     ticket: bytes
     worker_id: str
     why: str
-    def __init__(
-        self,
-        ticket: _Optional[bytes] = ...,
-        worker_id: _Optional[str] = ...,
-        why: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, ticket: _Optional[bytes] = ..., worker_id: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class TicketReply(_message.Message):
     __slots__ = ("verdict", "lease_ms")
@@ -441,9 +292,7 @@ class TicketReply(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     lease_ms: int
-    def __init__(
-        self, verdict: _Optional[_Union[Verdict, str]] = ..., lease_ms: _Optional[int] = ...
-    ) -> None: ...
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class BlocksUp(_message.Message):
     __slots__ = ("want", "credit_bytes")
@@ -451,11 +300,7 @@ class BlocksUp(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     want: WantBlocks
     credit_bytes: int
-    def __init__(
-        self,
-        want: _Optional[_Union[WantBlocks, _Mapping]] = ...,
-        credit_bytes: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, want: _Optional[_Union[WantBlocks, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class WantBlocks(_message.Message):
     __slots__ = ("ticket", "worker_id", "hashes")
@@ -465,9 +310,4 @@ class WantBlocks(_message.Message):
     ticket: bytes
     worker_id: str
     hashes: bytes
-    def __init__(
-        self,
-        ticket: _Optional[bytes] = ...,
-        worker_id: _Optional[str] = ...,
-        hashes: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, ticket: _Optional[bytes] = ..., worker_id: _Optional[str] = ..., hashes: _Optional[bytes] = ...) -> None: ...
