@@ -144,19 +144,22 @@ class Stepper(Generic[Step]):
         flight.chosen = [
             i for i, p in enumerate(flight.plan.pieces) if p.samples and not p.request.ended
         ]
-        if flight.chosen:
-            flight.sampled = self._device.launch(
-                self._timed(
-                    Part.SAMPLE,
-                    flight.plan,
-                    lambda: self._runner.sample(flight.begun.result(), flight.chosen),
-                )
-            )
+        runner, chosen = self._runner, flight.chosen
+
+        def sample() -> list[Outcome]:
+            flight.computed.result()  # it is done; if it broke, so is this
+            return runner.sample(flight.begun.result(), chosen)
+
+        if chosen:
+            flight.sampled = self._device.launch(self._timed(Part.SAMPLE, flight.plan, sample))
 
     def _outcomes(self, flight: Flight[Step]) -> list[Outcome]:
         """Wait for one for each piece that samples, as the ledger wants it."""
-        flight.computed.result()
-        outcomes = flight.sampled.result() if flight.sampled else []
+        outcomes: list[Outcome] = []
+        if flight.sampled is None:
+            flight.computed.result()
+        else:
+            outcomes = flight.sampled.result()
         sampled = dict(zip(flight.chosen, outcomes, strict=True))
         pieces = enumerate(flight.plan.pieces)
         return [sampled.get(i, _NOBODYS) for i, piece in pieces if piece.samples]

@@ -6,7 +6,7 @@ values in its window. Whoever reads a wrong page, a stale record, or a window wi
 other tokens from there on. `isolated` says what a request gets alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,7 +91,10 @@ class HashingRunner:
         num_anchors: int = 0,
         num_host_blocks: int = 0,
         num_host_slots: int = 0,
+        fails: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """`fails` says of each forward how far it gets before it breaks, 0 to 1, if it does."""
+        self.fails = fails
         self.bounds = bounds
         self.limits = limits
         self.ring = limits.window + 1
@@ -117,6 +120,16 @@ class HashingRunner:
         return Step(plan, [p.request.tokens[p.start : p.end] for p in plan.pieces], {})
 
     def forward(self, step: Step) -> None:
+        part = self.fails()
+        if part == 0:
+            raise RuntimeError("broken before anything was done")
+        self._execute(step)
+        if part is not None:
+            for piece in step.plan.pieces[round(len(step.plan.pieces) * part) :]:
+                self._spoil(piece)
+            raise RuntimeError("broken behind its last row")
+
+    def _execute(self, step: Step) -> None:
         plan = step.plan
         for swap in plan.swap_ins:
             self.blocks[list(swap.blocks)] = self.host_blocks[list(swap.host_blocks)]
@@ -161,6 +174,13 @@ class HashingRunner:
                 value = decode(entries, self._window(decoder, position, piece.floor))
                 decoder[position % self.ring] = value
         return value
+
+    def _spoil(self, piece: Piece) -> None:
+        """What a broken forward leaves in the pages that are its own to write."""
+        grain = self.limits.grain
+        self.slots[piece.slot] = 0xBAD
+        for position in range(piece.start + piece.replayed, piece.end):
+            self.blocks[piece.blocks[position // grain], position % grain] = 0xBAD
 
     def _window(self, ring: Words, position: int, floor: int) -> list[int]:
         below = max(floor, position - self.limits.window + 1, 0)

@@ -16,17 +16,22 @@ from diptych.engine.stepper import Stepper
 
 @dataclass
 class Heard:
-    """The tokens of each request, and its end."""
+    """The tokens of each request, and its end. Steps may break if `faults` are expected."""
 
+    faults: bool = False
     tokens: dict[Key, list[int]] = field(default_factory=dict)
     finished: dict[Key, Finish] = field(default_factory=dict)
     dropped: set[Key] = field(default_factory=set)
+
+    def is_cut(self, key: Key) -> bool:
+        """Whether a request was not allowed to come to its own end."""
+        return key in self.dropped or self.finished.get(key) is Finish.ERROR
 
     def __call__(self, output: StepOutput) -> None:
         for row in output.rows:
             assert row.key not in self.dropped, "a dropped request spoke"
             assert row.key not in self.finished, "a finished request went on"
-            assert not row.message, row.message
+            assert self.faults or not row.message, row.message
             self.tokens.setdefault(row.key, []).extend(row.token_ids)
             if row.finish is not None:
                 self.finished[row.key] = row.finish
@@ -135,6 +140,7 @@ class Traffic:
     max_model_len: int
     prompt_lens: tuple[int, ...]
     output_lens: tuple[int, ...]
+    reuse: float = 0.7  # how many begin like an earlier one, or where it ended
     texts: list[tuple[int, ...]] = field(default_factory=list)
     count: int = 0
 
@@ -167,7 +173,7 @@ class Traffic:
 
     def _beginning(self) -> tuple[int, ...]:
         rng = self.rng
-        if not self.texts or rng.random() < 0.3:
+        if not self.texts or rng.random() >= self.reuse:
             return ()
         text = rng.choice(self.texts)
         return text[: rng.randrange(len(text))] if rng.random() < 0.3 else text
@@ -183,7 +189,7 @@ def drive(
     rng, asked, open_keys = traffic.rng, dict[Key, Generation](), list[Key]()
     patience = 0
     while len(asked) < count or open_keys:
-        if len(asked) < count and rng.random() < 0.3:
+        if len(asked) < count and rng.random() < 0.5:
             generation = traffic.request()
             asked[generation.key] = generation
             open_keys.append(generation.key)
@@ -196,7 +202,7 @@ def drive(
             check()
         for key in [key for key in open_keys if key in engine.heard.finished]:
             open_keys.remove(key)
-            traffic.answer(asked[key], engine.heard.tokens[key])
+            traffic.answer(asked[key], engine.heard.tokens.get(key, []))
     while engine.step():
         check()
     return asked
