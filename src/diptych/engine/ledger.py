@@ -22,6 +22,8 @@ from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
 from diptych.engine.block_pool import BlockPool
+from diptych.engine.guide import Guide
+from diptych.engine.outcome import Outcome, Scored
 from diptych.engine.planner import Planner
 from diptych.engine.pools import Hit, Holding, Pools
 from diptych.engine.port import Counts, Pages
@@ -31,8 +33,6 @@ from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
 from diptych.engine.swap import SwapSpace
-
-Outcome = int | Broken  # of a sampled row: a token, or why there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,12 @@ class Ledger:
         else:
             self._preparing[generation.key] = entry
 
-    def ready(self, key: Key) -> bool:
+    def ready(self, key: Key, guide: Guide | None = None) -> bool:
         """Queue a request that was being prepared, as old as it is; False if it was dropped."""
         entry = self._preparing.pop(key, None)
         if entry is None:
             return False
+        entry.request.guide = guide
         self._queue.enter(entry)
         return True
 
@@ -128,13 +129,14 @@ class Ledger:
         self._reserved[key] = Reservation(key, blocks, slot)
         return Pages(blocks, slot, num_tokens=0)
 
-    def adopt(self, generation: Generation) -> None:
+    def adopt(self, generation: Generation, guide: Guide | None = None) -> None:
         """Run a reserved sequence, all of whose tokens but the last are written."""
         reservation = self._reserved.get(generation.key)
         if reservation is None:
             raise BadRequest(f"{generation.key}: nothing is reserved under this key")
         check(generation, self.bounds)
         request = self._request(generation, hold=False, adopted=True)
+        request.guide = guide
         need = blocks_for(len(request.tokens), self.limits.grain)
         if need > len(reservation.blocks):
             raise BadRequest(
@@ -164,11 +166,7 @@ class Ledger:
         if reservation is not None:
             self._pools.free(Holding(reservation.blocks, reservation.slot))
             return True
-        request = (
-            self._running.pop(key, None)
-            or self._held.pop(key, None)
-            or self._queue.pop(key)
-        )
+        request = self._running.pop(key, None) or self._held.pop(key, None) or self._queue.pop(key)
         if request is None:
             return self._preparing.pop(key, None) is not None
         self._release(request)
@@ -273,7 +271,9 @@ class Ledger:
         if isinstance(outcome, Broken):
             return self._end(request, outcome.message)
         is_first = len(request.tokens) == len(request.generation.tokens)
-        request.tokens.append(outcome)
+        token = outcome.token if isinstance(outcome, Scored) else outcome
+        logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
+        request.tokens.append(token)
         self._tokens_total += 1
         finish, stop_token = finish_of(request, self.bounds)
         if finish is not None:
@@ -282,7 +282,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
-        return Row(request.key, (outcome,), finish, cached, stop_token)
+        return Row(request.key, (token,), finish, cached, stop_token, logprobs=logprobs)
 
     def _end(self, request: Request, message: str) -> Row:
         del self._running[request.key]
