@@ -26,7 +26,12 @@ class Role(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why an engine stopped a sequence."""
+    """Why an engine stopped a sequence.
+
+    Being preempted is no end: pages come back, or the sequence is computed again. What can never
+    fit is refused at the door (`context_length_exceeded`); who is dropped hears nothing more. A
+    grammar, a row or a step that fails is an ERROR, whose message says which.
+    """
 
     STOP = auto()  # end-of-sequence or a stop token
     LENGTH = auto()  # max_new tokens, or the model's context, are used up
