@@ -37,6 +37,17 @@ def _option(flag: str, metavar: str, settings: type[config.Common], name: str = 
     )
 
 
+def _switch(flag: str, settings: type[config.Common]) -> Any:
+    field = settings.model_fields[flag.strip("-").replace("-", "_")]
+    negative = flag.replace("--", "--no-")
+    default = flag if field.default else negative
+    return typer.Option(
+        f"{flag}/{negative}",
+        help=f"{field.description} (default: {default})",
+        show_default=False,
+    )
+
+
 # Values stay text here: the settings check them, and say in one line what is wrong with which.
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings")
@@ -61,6 +72,11 @@ MaxModelLen = Annotated[str | None, _option("--max-model-len", "N", config.Worke
 NumBlocks = Annotated[str | None, _option("--num-blocks", "N", config.WorkerSettings)]
 MaxNumSeqs = Annotated[str | None, _option("--max-num-seqs", "N", config.WorkerSettings)]
 MaxBatchTokens = Annotated[str | None, _option("--max-batch-tokens", "N", config.WorkerSettings)]
+NumAnchors = Annotated[str | None, _option("--num-anchors", "N", config.WorkerSettings)]
+SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.WorkerSettings)]
+Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
+Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
+AsyncStepping = Annotated[bool | None, _switch("--async-stepping", config.WorkerSettings)]
 
 
 @app.command()
@@ -186,6 +202,11 @@ def prefill(
     num_blocks: NumBlocks = None,
     max_num_seqs: MaxNumSeqs = None,
     max_batch_tokens: MaxBatchTokens = None,
+    num_anchors: NumAnchors = None,
+    swap_bytes: SwapBytes = None,
+    replay: Replay = None,
+    deterministic: Deterministic = None,
+    async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
@@ -221,6 +242,11 @@ def decode(
     num_blocks: NumBlocks = None,
     max_num_seqs: MaxNumSeqs = None,
     max_batch_tokens: MaxBatchTokens = None,
+    num_anchors: NumAnchors = None,
+    swap_bytes: SwapBytes = None,
+    replay: Replay = None,
+    deterministic: Deterministic = None,
+    async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,

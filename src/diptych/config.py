@@ -160,7 +160,9 @@ class WorkerSettings(ServingSettings):
     max_model_len: int | None = Field(
         None, ge=16, description="longest sequence in tokens; default: what the config says"
     )
-    num_blocks: int | None = Field(None, ge=2, description="KV blocks; default: by memory")
+    num_blocks: int | None = Field(
+        None, ge=2, description="KV blocks; default: 1024 tokens a slot, at least one full sequence"
+    )
     max_num_seqs: int = Field(64, ge=1, le=4096, description="sequences (slots) at a time")
     max_batch_tokens: int = Field(512, ge=32, le=65536, description="tokens of one engine step")
     num_anchors: int | None = Field(
