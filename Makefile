@@ -33,6 +33,12 @@ bench-engine: setup  ## Steps, prefill and sampling of the engine alone
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
+gpu: setup  ## Kernels at released sizes, on a GPU
+	$(BIN)/pytest -m gpu tests/kernels
+
+bench-kernels: setup  ## Kernels against one GPU's ceilings and the marks in docs/kernels.md
+	$(BIN)/python -m diptych.kernels.bench
+
 unit: setup  ## Unit tests only
 	$(BIN)/pytest tests/unit
 
@@ -50,4 +56,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit lint format proto bench bench-engine fault
+.PHONY: help setup up test unit lint format proto bench bench-engine bench-kernels fault gpu
