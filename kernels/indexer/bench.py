@@ -28,8 +28,9 @@ def run(ceilings: Ceilings) -> Iterator[str]:
             want = reference.index_scores(q.double(), weights, keys, visible)[:, : case.entries]
             top = launch.select(scores, visible, visible, case.k)
             same = torch.equal(top, reference.select(scores, case.k))
+            verdict = "equals" if same else "DIFFERS FROM"
             off = error(scores[:, : case.entries], want)
-            yield f"  error {off:.1e}; selection {'equals' if same else 'DIFFERS FROM'} a stable sort"
+            yield f"  error {off:.1e}; selection {verdict} a stable sort"
         us = graph_us([partial(launch.select, scores, visible, visible, case.k)] * repeats)
         read = case.rows * case.entries * 4.0
         yield line(f"indexer select {case}", us, read, 0.0, ceilings)
