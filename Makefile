@@ -34,10 +34,10 @@ fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
 gpu: setup  ## Kernels at released sizes, on a GPU
-	$(BIN)/pytest -m gpu tests/kernels
+	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/pytest -m gpu tests/kernels
 
 bench-kernels: setup  ## Kernels against one GPU's ceilings and the marks in docs/kernels.md
-	$(BIN)/python -m diptych.kernels.bench
+	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python -m diptych.kernels.bench
 
 unit: setup  ## Unit tests only
 	$(BIN)/pytest tests/unit
