@@ -33,6 +33,12 @@ bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
+gpu: setup  ## Kernels at released sizes, on a GPU
+	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/pytest -m gpu tests/kernels
+
+bench-kernels: setup  ## Kernels against one GPU's ceilings and the marks in docs/kernels.md
+	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python -m diptych.kernels.bench
+
 unit: setup  ## Unit tests only
 	$(BIN)/pytest tests/unit
 
@@ -53,4 +59,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine fault
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-kernels fault gpu

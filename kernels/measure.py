@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 Call = Callable[[], object]
 
@@ -65,6 +66,11 @@ def measure_ceilings() -> Ceilings:
     target = torch.empty_like(source)
     copy = 2 * 2**31 / median_us(lambda: target.copy_(source)) / 1e3
     return Ceilings(copy, bf16, flops / fp8_us / 1e6)
+
+
+def error(got: Tensor, want: Tensor) -> float:
+    """Relative error of the whole tensor; not a number if an element was not written."""
+    return float((got.double() - want.double()).norm() / want.double().norm())
 
 
 def line(

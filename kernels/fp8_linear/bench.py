@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from diptych.kernels.fp8_linear import cases, launch, packing
-from diptych.kernels.measure import Ceilings, graph_us, line
+from diptych.kernels.fp8_linear import cases, launch, packing, reference
+from diptych.kernels.measure import Ceilings, error, graph_us, line
 
 
 def run(ceilings: Ceilings) -> Iterator[str]:
@@ -19,6 +19,10 @@ def run(ceilings: Ceilings) -> Iterator[str]:
         size = case.n * case.k + 2.0 * case.rows * (case.n + case.k)
         flops = 2.0 * case.rows * case.n * case.k
         yield line(f"fp8_linear {case}", us, size, flops, ceilings)
+        out = torch.full((case.rows, case.n), torch.nan, dtype=torch.bfloat16, device="cuda")
+        launch.fp8_linear(x, packed[0], out=out)
+        want = reference.fp8_linear(x, weight, scale, dtype=torch.float64)
+        yield f"  error {error(out, want):.1e}"
         if case.rows >= 16:
             x8 = x.to(torch.float8_e4m3fn)
             dense = partial(torch._scaled_mm, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)

@@ -32,7 +32,7 @@ def settings_for(rows: int, n: int, k: int) -> Settings:
         columns = 16 if rows <= 16 else 32 if rows <= 32 else 64
         shares = max(1, min(PROGRAMS // triton.cdiv(n, 64), k // 512))
         return Settings(64, columns, 4, 5, shares)
-    if rows <= 1024:
+    if triton.cdiv(n, 128) * triton.cdiv(rows, 256) < PROGRAMS:
         return Settings(128, 128, 4, 4)
     return Settings(128, 256, 8, 4)
 

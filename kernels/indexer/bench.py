@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from diptych.kernels.indexer import cases, launch
-from diptych.kernels.measure import Ceilings, graph_us, line
+from diptych.kernels.indexer import cases, launch, reference
+from diptych.kernels.measure import Ceilings, error, graph_us, line
 
 
 def run(ceilings: Ceilings) -> Iterator[str]:
@@ -23,6 +23,14 @@ def run(ceilings: Ceilings) -> Iterator[str]:
         repeats = 8 if case.rows < 64 else 1
         us = graph_us([score] * repeats)
         yield line(f"indexer scores {case}", us, size, flops, ceilings)
+        if case.rows == 1:
+            keys = reference.decode_pages(pages, table, case.width, case.page).double()
+            want = reference.index_scores(q.double(), weights, keys, visible)[:, : case.entries]
+            top = launch.select(scores, visible, visible, case.k)
+            same = torch.equal(top, reference.select(scores, case.k))
+            verdict = "equals" if same else "DIFFERS FROM"
+            off = error(scores[:, : case.entries], want)
+            yield f"  error {off:.1e}; selection {verdict} a stable sort"
         us = graph_us([partial(launch.select, scores, visible, visible, case.k)] * repeats)
         read = case.rows * case.entries * 4.0
         yield line(f"indexer select {case}", us, read, 0.0, ceilings)

@@ -4,8 +4,8 @@ Keys are read page by page as the cache keeps them (all data of a page, then all
 float16 with even and odd channels apart (as in `sparse_attention`), keys / 128 so that every scale
 up to 2^8 fits. One program scores a tile of keys against the heads of a few query rows.
 
-Selection is a radix select in three passes of 11, 11 and 10 bits over the scores' ordered bits,
-then a count and an ordered emit: exact, ties to the lower entry, ascending, the same for any batch.
+Selection is a radix select in four passes of 8 bits over the scores' ordered bits, then a count
+and an ordered emit: exact, ties to the lower entry, ascending, the same for any batch.
 """
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
@@ -167,9 +167,9 @@ def ordered_bits(x):
 
 
 @triton.jit
-def locate(counts_ptr, wanted, BINS: tl.constexpr):
+def locate(counts_ptr, wanted):
     """The highest bin with at least `wanted` values in it or above; how many it must still give."""
-    bins = tl.arange(0, BINS)
+    bins = tl.arange(0, 256)
     counts = tl.load(counts_ptr + bins)
     above = tl.sum(counts) - tl.cumsum(counts, 0)
     found = tl.max(tl.where(above + counts >= wanted, bins, 0), 0)
@@ -177,20 +177,23 @@ def locate(counts_ptr, wanted, BINS: tl.constexpr):
 
 
 @triton.jit
-def threshold(counts_ptr, row, wanted, PASSES: tl.constexpr):
-    """Leading digits of the last selected value after PASSES passes, and the ties it may take."""
-    base = counts_ptr + row * 5120
-    prefix = wanted.to(tl.int64) * 0
-    if PASSES >= 1:
-        digit, wanted = locate(base, wanted, 2048)
-        prefix = digit.to(tl.int64)
-    if PASSES >= 2:
-        digit, wanted = locate(base + 2048, wanted, 2048)
-        prefix = prefix * 2048 + digit
-    if PASSES >= 3:
-        digit, wanted = locate(base + 4096, wanted, 1024)
-        prefix = prefix * 1024 + digit
-    return prefix, wanted
+def narrow(counts_ptr, present_ptr, state_ptr, k, PASS: tl.constexpr):
+    """Grid (rows,): after histogram PASS, fix the next digit of the last selected value.
+
+    state: [rows, 4, 2] int64, after each pass the digits so far and how many values with these may
+    still be selected.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    state = state_ptr + row * 8
+    if PASS == 0:
+        prefix = row * 0
+        wanted = tl.minimum(tl.load(present_ptr + row), k)
+    else:
+        prefix = tl.load(state + 2 * PASS - 2)
+        wanted = tl.load(state + 2 * PASS - 1).to(tl.int32)
+    digit, wanted = locate(counts_ptr + row * 1024 + PASS * 256, wanted)
+    tl.store(state + 2 * PASS, prefix * 256 + digit)
+    tl.store(state + 2 * PASS + 1, wanted.to(tl.int64))
 
 
 @triton.jit
@@ -205,45 +208,29 @@ def load_ordered(scores_ptr, row, width, size, CHUNK: tl.constexpr):
 
 @triton.jit
 def count_digits(
-    scores_ptr,
-    sizes_ptr,
-    present_ptr,
-    counts_ptr,
-    width,
-    k,
-    PASS: tl.constexpr,
-    CHUNK: tl.constexpr,
+    scores_ptr, sizes_ptr, counts_ptr, state_ptr, width, PASS: tl.constexpr, CHUNK: tl.constexpr
 ):
     """Grid (chunks, rows): histogram of digit PASS among values that match the digits before it.
 
-    scores: [rows, width] float32; sizes: [rows] int32, places that exist; present: [rows] int32,
-    how many of them are not -inf; counts: [rows, 2048 + 2048 + 1024] int32, zero at first.
+    scores: [rows, width] float32; sizes: [rows] int32, places that exist; counts: [rows, 4, 256]
+    int32, zero at first.
     """
     row = tl.program_id(1).to(tl.int64)
     size = tl.load(sizes_ptr + row)
     if tl.program_id(0) * CHUNK >= size:
         return
     bits, _, valid = load_ordered(scores_ptr, row, width, size, CHUNK)
-    wanted = tl.minimum(tl.load(present_ptr + row), k)
-    prefix, _ = threshold(counts_ptr, row, wanted, PASS)
-    if PASS == 0:
-        digit = bits >> 21
-    elif PASS == 1:
-        valid = valid & ((bits >> 21) == prefix)
-        digit = (bits >> 10) & 2047
-    else:
-        valid = valid & ((bits >> 10) == prefix)
-        digit = bits & 1023
-    BINS: tl.constexpr = 1024 if PASS == 2 else 2048
-    counts = tl.histogram(tl.where(valid, digit, 0).to(tl.int32), BINS, mask=valid)
-    at = counts_ptr + row * 5120 + PASS * 2048 + tl.arange(0, BINS)
+    if PASS > 0:
+        prefix = tl.load(state_ptr + row * 8 + 2 * PASS - 2)
+        valid = valid & ((bits >> (32 - 8 * PASS)) == prefix)
+    digit = (bits >> (24 - 8 * PASS)) & 255
+    counts = tl.histogram(tl.where(valid, digit, 0).to(tl.int32), 256, mask=valid)
+    at = counts_ptr + row * 1024 + PASS * 256 + tl.arange(0, 256)
     tl.atomic_add(at, counts, counts > 0)
 
 
 @triton.jit
-def count_selected(
-    scores_ptr, sizes_ptr, present_ptr, counts_ptr, chunks_ptr, width, k, CHUNK: tl.constexpr
-):
+def count_selected(scores_ptr, sizes_ptr, state_ptr, chunks_ptr, width, CHUNK: tl.constexpr):
     """chunks[row, chunk] = (values above the threshold, values equal to it)."""
     row = tl.program_id(1).to(tl.int64)
     size = tl.load(sizes_ptr + row)
@@ -251,8 +238,7 @@ def count_selected(
     equal = size * 0
     if tl.program_id(0) * CHUNK < size:
         bits, _, valid = load_ordered(scores_ptr, row, width, size, CHUNK)
-        wanted = tl.minimum(tl.load(present_ptr + row), k)
-        last, _ = threshold(counts_ptr, row, wanted, 3)
+        last = tl.load(state_ptr + row * 8 + 6)
         above = tl.sum((valid & (bits > last)).to(tl.int32), 0)
         equal = tl.sum((valid & (bits == last)).to(tl.int32), 0)
     at = chunks_ptr + (row * tl.num_programs(0) + tl.program_id(0)) * 2
@@ -264,8 +250,7 @@ def count_selected(
 def emit(
     scores_ptr,
     sizes_ptr,
-    present_ptr,
-    counts_ptr,
+    state_ptr,
     chunks_ptr,
     blocks_ptr,
     out_ptr,
@@ -287,8 +272,8 @@ def emit(
     if tl.program_id(0) * CHUNK >= size:
         return
     bits, place, valid = load_ordered(scores_ptr, row, width, size, CHUNK)
-    wanted = tl.minimum(tl.load(present_ptr + row), k)
-    last, ties = threshold(counts_ptr, row, wanted, 3)
+    last = tl.load(state_ptr + row * 8 + 6)
+    ties = tl.load(state_ptr + row * 8 + 7).to(tl.int32)
     chunk = tl.arange(0, CHUNKS)
     at = chunks_ptr + (row * tl.num_programs(0) + chunk) * 2
     mine = chunk < tl.program_id(0)

@@ -81,22 +81,21 @@ def select(
     """
     rows, width = scores.shape
     chunks = triton.cdiv(width, chunk)
-    counts = torch.zeros(rows, 5120, dtype=torch.int32, device=scores.device)
+    counts = torch.zeros(rows, 4, 256, dtype=torch.int32, device=scores.device)
     taken = torch.empty(rows, chunks, 2, dtype=torch.int32, device=scores.device)
     out = torch.full((rows, k), -1, dtype=torch.int32, device=scores.device)
+    state = torch.empty(rows, 4, 2, dtype=torch.int64, device=scores.device)
     grid = (chunks, rows)
-    for digit in range(3):
+    for digit in range(4):
         kernel.count_digits[grid](
-            scores, sizes, present, counts, width, k, PASS=digit, CHUNK=chunk, num_warps=8
+            scores, sizes, counts, state, width, PASS=digit, CHUNK=chunk, num_warps=8
         )
-    kernel.count_selected[grid](
-        scores, sizes, present, counts, taken, width, k, CHUNK=chunk, num_warps=8
-    )
+        kernel.narrow[(rows,)](counts, present, state, k, PASS=digit)
+    kernel.count_selected[grid](scores, sizes, state, taken, width, CHUNK=chunk, num_warps=8)
     kernel.emit[grid](
         scores,
         sizes,
-        present,
-        counts,
+        state,
         taken,
         sizes if blocks is None else blocks,
         out,

@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from diptych.kernels.measure import Ceilings, graph_us, line
-from diptych.kernels.moe import cases, launch, packing, plain
+from diptych.kernels.measure import Ceilings, error, graph_us, line
+from diptych.kernels.moe import cases, launch, packing, plain, reference
 
 # DESIGN 7: share of copy, or TFLOP/s above 1,024 tokens
 MARK_COPY = {1: 0.70, 16: 1.0, 64: 1.0, 256: 1.0, 1024: 0.90}
@@ -65,6 +65,16 @@ def run_packed(ceilings: Ceilings) -> Iterator[str]:
             mark = flops / MARK_TFLOPS[case.tokens] / 1e6
         us = graph_us([partial(launch.routed_experts, *i, packed) for i in inputs])
         yield line(f"moe {case}", us, size, flops, ceilings, mark)
+        if case.tokens in (1, 64):
+            x, ids, weights = inputs[0]
+            out = torch.full_like(x, torch.nan)
+            launch.routed_experts(x, ids, weights, packed, out=out)
+            want = reference.expert_pairs(x, ids, weights, raw).sum(1)
+            exact = reference.expert_pairs(x, ids, weights, raw, rounded=False).sum(1)
+            yield (
+                f"  error {error(out, want):.1e}; against unquantised activations "
+                f"{error(out, exact):.4f}, the reference {error(want, exact):.4f}"
+            )
         if case.tokens in (1, 64, 1024):
             us = graph_us([partial(plain.expert_pairs, *i, raw) for i in inputs])
             yield line(f"  plain triton, {case}", us, size, flops, ceilings, mark)

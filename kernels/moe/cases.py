@@ -83,7 +83,7 @@ def small(name: str, tokens: int, **changes: int | bool | float) -> Case:
 SMALL = (
     small("one-token", 1),
     small("a-few-tokens", 5),
-    small("several-column-tiles", 70, slots=3),
+    small("several-column-tiles", 40, experts=4, slots=3),
     small("one-hot-expert", 24, hot=True),
     small("a-shard-with-empty-experts", 4, experts=16, first=6, held=5),
     small("outliers", 9, outlier=100.0),

@@ -203,13 +203,13 @@ def tile_product(
     else:
         w_at = (data_ptr + expert * (N * K // 2)).to(tl.pointer_type(tl.int32))
         w_at = w_at + inside[:, None] * 8 + tl.arange(0, 8)[None, :]
-    step: tl.constexpr = N * 32 if ASM else N * 8
+    line: tl.constexpr = N * 32 if ASM else N * 8
 
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     for i in tl.range(0, K // 128, num_stages=STAGES):
         e = tl.load(e_at + i * N)
-        w0 = tl.load(w_at + (2 * i) * step)
-        w1 = tl.load(w_at + (2 * i + 1) * step)
+        w0 = tl.load(w_at + (2 * i) * line)
+        w1 = tl.load(w_at + (2 * i + 1) * line)
         x0 = tl.load(x_at + i * 128)
         x1 = tl.load(x_at + i * 128 + 32)
         x2 = tl.load(x_at + i * 128 + 64)

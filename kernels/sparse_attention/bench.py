@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from functools import partial
 
-from diptych.kernels.measure import Ceilings, graph_us, line
-from diptych.kernels.sparse_attention import cases, launch
+import torch
+
+from diptych.kernels.measure import Ceilings, error, graph_us, line
+from diptych.kernels.sparse_attention import cases, launch, reference
 
 MARK_US = {1: 18.0, 32: 31.0, 128: 52.0, 256: 93.0}  # DESIGN 7
 MARK_PREFILL = 0.65  # of the bf16 product
@@ -22,3 +24,8 @@ def run(ceilings: Ceilings) -> Iterator[str]:
         if not decode:
             mark = flops / (MARK_PREFILL * ceilings.bf16_tflops) / 1e6
         yield line(f"sparse_attention {case}", us, size, flops, ceilings, mark)
+        if decode:
+            out = torch.full_like(inputs[0][0], torch.nan)
+            launch.sparse_attention(*inputs[0], out=out)
+            want = reference.sparse_attention(*inputs[0], dtype=torch.float64)
+            yield f"  error {error(out, want):.1e}"

@@ -3,20 +3,25 @@
 from dataclasses import dataclass
 
 import torch
+import triton
 from torch import Tensor
 
 from diptych.kernels.sparse_attention import kernel
+
+WIDENED = 1024  # rows from which widening all records first pays
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`shares`: programs over a row's keys; a fixed number gives a row the same bits anywhere.
 
-    `explicit` runs `hopper.attend`; the rest of the fields is for `kernel.attend`.
+    `explicit` runs `hopper.attend`, `widened` the prefill form of it in `wide.py` (one share); the
+    rest of the fields is for `kernel.attend`.
     """
 
     shares: int
     explicit: bool = False
+    widened: bool = False
     block: int = 32
     warps: int = 4
     stages: int = 2
@@ -28,7 +33,48 @@ def settings_for(q: Tensor) -> Settings:
     rows = q.shape[0]
     explicit = q.shape[1:] == (64, 512) and torch.cuda.get_device_capability(q.device) == (9, 0)
     shares = 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
-    return Settings(shares, explicit, block=64 if explicit else 32)
+    return Settings(shares, explicit, explicit and rows >= WIDENED, block=64 if explicit else 32)
+
+
+def widened(
+    q: Tensor,
+    window: Tensor,
+    window_index: Tensor,
+    entries: Tensor,
+    entry_index: Tensor,
+    sink: Tensor,
+    out: Tensor,
+    block: int,
+) -> Tensor:
+    """The prefill form: one pass over all records, then one program a row."""
+    from diptych.kernels.sparse_attention import wide  # cannot be imported when interpreting
+
+    half = q.shape[2] // 2
+    table = torch.empty(len(window) + len(entries), 2 * half, dtype=torch.float16, device=q.device)
+    for records, place, fp4 in (
+        (window.view(torch.int16), table[: len(window)], False),
+        (entries, table[len(window) :], True),
+    ):
+        wide.widen_records[(triton.cdiv(len(records), 16),)](
+            records, place, len(records), HALF=half, BLOCK=16, FP4=fp4, ASM=True
+        )
+    wide.attend[(q.shape[0],)](
+        q.view(torch.int32),
+        table,
+        window_index,
+        entry_index,
+        sink,
+        out.view(torch.int32),
+        q.shape[2] ** -0.5 * 1.4426950408889634 * 128,
+        len(window),
+        HEADS=q.shape[1],
+        HALF=half,
+        WINDOW=window_index.shape[1],
+        ENTRIES=entry_index.shape[1],
+        BLOCK=block,
+        num_warps=8,
+    )
+    return out
 
 
 def sparse_attention(
@@ -47,6 +93,8 @@ def sparse_attention(
     if window_index.shape[1] % s.block or entry_index.shape[1] % s.block:
         raise ValueError(f"index lists must be a multiple of {s.block} wide")
     out = torch.empty_like(q) if out is None else out
+    if s.widened:
+        return widened(q, window, window_index, entries, entry_index, sink, out, s.block)
     split = s.shares > 1
     f32 = torch.float32
     partial = torch.empty(

@@ -50,7 +50,7 @@ def test_the_plain_kernel_matches_the_reference(case: cases.Case) -> None:
 
 
 def test_small_tiles_take_the_rest_of_an_expert() -> None:
-    case = cases.small("rest", 40, hot=True)
+    case = cases.small("rest", 40, experts=4, hot=True)
     x, (ids, weights), packed = case.activations(), case.route(), packing.pack(case.weights())
     plain_tiles = launch.routed_experts(x, ids, weights, packed, settings=small_settings(case, 32))
     settings = replace(small_settings(case, 64), small=16)
@@ -60,7 +60,7 @@ def test_small_tiles_take_the_rest_of_an_expert() -> None:
 
 
 def test_a_row_has_the_same_bits_in_any_batch() -> None:
-    case = cases.small("same-bits", 21)
+    case = cases.small("same-bits", 21, experts=4)
     x, (ids, weights), packed = case.activations(), case.route(), packing.pack(case.weights())
     full = launch.routed_experts(x, ids, weights, packed, settings=small_settings(case, 32))
     for row in (0, 7, 20):

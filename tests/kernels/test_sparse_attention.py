@@ -1,5 +1,7 @@
 """Sparse attention: kernels against the reference, over the case list the benchmark walks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -34,4 +36,14 @@ def test_kernels_match_at_released_sizes(case: cases.Case) -> None:
     inputs = case.make("cuda")
     out = torch.full_like(inputs[0], torch.nan)
     got = launch.sparse_attention(*inputs, out=out)
+    assert error(got, reference.sparse_attention(*inputs, dtype=torch.float64)) < 2.5e-3
+
+
+@pytest.mark.gpu
+def test_the_prefill_form_matches_the_reference() -> None:
+    case = replace(cases.PREFILL[0], name="prefill-66", rows=66, absent=0.2, empty=True)
+    inputs = case.make("cuda")
+    out = torch.full_like(inputs[0], torch.nan)
+    settings = launch.Settings(1, explicit=True, widened=True, block=64)
+    got = launch.sparse_attention(*inputs, settings, out)
     assert error(got, reference.sparse_attention(*inputs, dtype=torch.float64)) < 2.5e-3

@@ -126,6 +126,7 @@ def _constraint_to_pb(generation: Generation) -> pb.Constraint | None:
         kind=constraint.kind,
         source=constraint.source,
         whitespace=constraint.whitespace,
+        is_closed=constraint.is_closed,
         param=constraint.param,
         after=generation.constraint_after,
     )
@@ -139,7 +140,7 @@ def _constraint_from_pb(constraint: pb.Constraint) -> Constraint:
         message = f"the kind of constraint is {constraint.kind!r}; expected one of {known}"
         raise BadRequest(message, param="constraint") from None
     whitespace = constraint.whitespace if constraint.HasField("whitespace") else None
-    return Constraint(kind, constraint.source, whitespace, constraint.param)
+    return Constraint(kind, constraint.source, whitespace, constraint.is_closed, constraint.param)
 
 
 def row_to_pb(row: Row) -> pb.StepRow:

@@ -69,7 +69,11 @@ def test_each_response_format_is_read(body: object, kind: Kind, source: str) -> 
         ({}, "response_format.type"),
         ({"type": "xml"}, "response_format.type"),
         ({"type": "json_schema"}, "response_format.json_schema"),
-        ({"type": "json_schema", "json_schema": {}}, f"{SCHEMA}"),
+        ({"type": "json_schema", "json_schema": {}}, SCHEMA),
+        (
+            {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1.5}},
+            "response_format.json_schema.strict",
+        ),
         ({"type": "regex"}, "response_format.regex"),
         ({"type": "regex", "regex": 3}, "response_format.regex"),
     ],

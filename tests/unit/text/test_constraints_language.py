@@ -62,9 +62,11 @@ def matches(grammar: Grammar, text: str) -> bool:
                     places = step - all_places if times > least else step
                     all_places |= step if times >= least else set()
                 return all_places
-            case OtherKey(words):
+            case OtherKey(words, stems):
                 whole = re.compile(r'"((?:[^"\\\x00-\x1f]|\\["\\bfnrt])*)"').match(text, at)
-                return {whole.end()} if whole and whole[1] not in words else set()
+                if whole is None or whole[1] in words or whole[1].startswith(tuple(stems)):
+                    return set()
+                return {whole.end()}
         raise AssertionError(node)
 
     return len(text) in ends(grammar.rules[grammar.root], 0)
@@ -248,6 +250,27 @@ def test_properties_come_in_order_and_further_ones_last() -> None:
         '{"b":null,}': False,
     }.items():
         assert matches(ours, text) == is_valid, text
+
+
+def test_many_properties_are_told_from_further_ones_by_their_first_letters() -> None:
+    few = of_schema({"type": "object", "properties": {"name": {}, "na": {}}})
+    assert matches(few, '{"nam":1,"names":1,"n":1}')
+    assert not matches(few, '{"x":1,"na":1}')
+    many = of_schema({"type": "object", "properties": {f"property_{i}": {} for i in range(300)}})
+    assert matches(many, '{"other":1,"prop":1}')
+    assert not matches(many, '{"other":1,"property_7":1}')
+    assert not matches(many, '{"other":1,"property_299":1}')
+
+
+def test_a_strict_schema_has_only_its_properties() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "object"}}}
+    for is_strict in (True, False):
+        inner = {"name": "it", "schema": schema, "strict": is_strict}
+        found = from_response_format({"type": "json_schema", "json_schema": inner})
+        assert found is not None
+        assert matches(build(found), '{"a":{"free":1}}')
+        assert matches(build(found), '{"b":1}') != is_strict
+        assert Constraint.unpack(found.pack()) == found
 
 
 def test_a_property_that_only_required_names_is_demanded() -> None:

@@ -47,7 +47,7 @@ GENERATION = Generation(
     scope=bytes(range(16)),
     priority="interactive",
     tenant="acme",
-    constraint=Constraint(Kind.REGEX, "ä+", "", "structured_outputs.regex"),
+    constraint=Constraint(Kind.REGEX, "ä+", "", True, "structured_outputs.regex"),
     constraint_after="</think>",
 )
 

@@ -83,7 +83,7 @@ class Server:
         while True:
             for key, _ in self.selector.select(self.next_deadline()):
                 if key.fd != 0:
-                    self.finish(self.running[key.fd], None)
+                    self.finish(self.running[key.fd], is_killed=False)
                     continue
                 frame = _read_frame()
                 if frame is None:
@@ -93,7 +93,7 @@ class Server:
                 self.queue.append(frame)
             for trial in [t for t in self.running.values() if t.deadline <= time.monotonic()]:
                 os.kill(trial.pid, signal.SIGKILL)
-                self.finish(trial, "the constraint takes too long to compile")
+                self.finish(trial, is_killed=True)
             while self.queue and len(self.running) < self.limits.parallel:
                 self.start(self.queue.popleft())
 
@@ -117,26 +117,32 @@ class Server:
         self.running[result] = Running(number, pid, result, deadline, constraint.param)
         self.selector.register(result, selectors.EVENT_READ)
 
-    def finish(self, trial: Running, error: str | None) -> None:
+    def finish(self, trial: Running, *, is_killed: bool) -> None:
         """Collect a trial that ended, and answer."""
-        answer = {"error": error, "param": trial.param}
         self.selector.unregister(trial.pipe)
         del self.running[trial.pipe]
-        if error is None:
-            with os.fdopen(trial.pipe, "rb") as pipe:
-                text = pipe.read()
-            _, status = os.waitpid(trial.pid, 0)
-            answer = json.loads(text) if text else answer | {"error": _why(status)}
-        else:
-            os.close(trial.pipe)
-            os.waitpid(trial.pid, 0)
+        with os.fdopen(trial.pipe, "rb") as pipe:
+            text = b"" if is_killed else pipe.read()
+        _, status, used = os.wait4(trial.pid, 0)
+        cpu_s = used.ru_utime + used.ru_stime
+        answer: dict[str, object] = {
+            "error": _why(status),
+            "param": trial.param,
+            "is_overload": is_killed and cpu_s < cpu_limit_s(self.limits, self.vocabulary) / 2,
+        }
+        answer |= json.loads(text) if text else {}
         _write_frame(self.replies, json.dumps(answer | {"number": trial.number}).encode())
+
+
+def cpu_limit_s(limits: TrialLimits, vocabulary: Vocabulary) -> float:
+    """Processor time that one trial may take."""
+    return limits.cpu_s + limits.cpu_s_per_token * len(vocabulary.tokens)
 
 
 def _why(status: int) -> str:
     """Why a trial ended without a word."""
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    if ended_by == signal.SIGPROF:
+    if ended_by in (signal.SIGPROF, signal.SIGKILL):
         return "the constraint takes too long to compile"
     if ended_by == signal.SIGSEGV:
         return "the constraint is nested too deep to compile"
@@ -151,8 +157,8 @@ def attempt(
     sink: int,
 ) -> None:
     """One trial, in its own process: compile, and walk a little to see what a token costs."""
-    os.nice(5)  # after the engine's own work
-    signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)  # its signal ends the process
+    os.nice(2)  # after the engine's own work
+    signal.setitimer(signal.ITIMER_PROF, cpu_limit_s(limits, vocabulary))  # ends the process
     if _MEMORY_MAP.exists():
         pages = int(_MEMORY_MAP.read_text().split()[0])
         most = pages * resource.getpagesize() + limits.memory_bytes
@@ -181,7 +187,8 @@ def _walk(constraint: Constraint, backend: Backend, vocabulary: Vocabulary) -> N
         allowed = tokens_of(masks[0])
         if not allowed:
             raise invalid("the constraint leads to a dead end", constraint.param)
-        if not matcher.accept(chance.choice(allowed)) or matcher.is_done:
+        texts = [t for t in allowed if t not in vocabulary.stop_ids]
+        if not texts or not matcher.accept(chance.choice(texts)):
             break
     if time.process_time() - started > _PROBE_CPU_S:
         raise invalid("the constraint costs too much at every token", constraint.param)

@@ -68,6 +68,11 @@ class Grammars:
         return DeferredMatcher(inner, self.vocabulary.token_id(after), self.vocabulary)
 
     @property
+    def trial_pid(self) -> int | None:
+        """The side process, while it lives."""
+        return self._trial.pid
+
+    @property
     def size_bytes(self) -> int:
         """What the kept grammars weigh."""
         return sum(c.size_bytes for c in self._kept.values())

@@ -29,7 +29,8 @@ _SIZE = struct.Struct("<I")
 class TrialLimits:
     """What a grammar may cost, and how many may wait."""
 
-    cpu_s: float = 1.5  # of the trial's own work: load of the machine does not count
+    cpu_s: float = 0.8  # of the trial's own work: a busy machine is no fault of the grammar
+    cpu_s_per_token: float = 20e-6  # of the vocabulary, which every state is masked against
     wall_s: float = 5.0
     memory_bytes: int = 512 << 20
     parallel: int = 8  # they share the processors: a small one does not wait for a big one
@@ -50,6 +51,11 @@ class Trial:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while it lives."""
+        return self._process.pid if self._process else None
 
     async def start(self) -> None:
         """Start the process; it is ready when it says so. Later calls do nothing while it lives."""
@@ -76,22 +82,24 @@ class Trial:
         """Return if the constraint compiles within the limits; BadRequest if it does not."""
         if len(self._waiting) >= self._limits.waiting:
             raise Overloaded("too many grammars wait to be compiled", retry_after_s=1)
-        await self.start()
-        process = self._process
-        if process is None or process.stdin is None:
-            raise Lost("the process that tries grammars is gone")
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
+            await self.start()
+            stream = self._process.stdin if self._process else None
+            if stream is None:
+                raise Lost("the process that tries grammars is gone")
             async with asyncio.timeout(self._longest_wait_s()):
-                _write(process.stdin, number.to_bytes(8, "little") + constraint.pack())
-                await process.stdin.drain()
+                _write(stream, number.to_bytes(8, "little") + constraint.pack())
+                await stream.drain()
                 found = await answer
         except (TimeoutError, OSError) as error:
             raise Lost("the process that tries grammars does not answer") from error
         finally:
             self._waiting.pop(number, None)
+        if found["is_overload"]:
+            raise Overloaded("grammars compile too slowly now", retry_after_s=5)
         if found["error"] is not None:
             raise invalid(str(found["error"]), str(found["param"]))
 

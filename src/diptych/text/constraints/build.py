@@ -32,7 +32,7 @@ from diptych.text.constraints.json_text import (
     layout,
 )
 from diptych.text.constraints.regex import only_characters, read_regex
-from diptych.text.constraints.schema import read_schema
+from diptych.text.constraints.schema import SchemaReader
 from diptych.text.constraints.soundness import sound
 from diptych.text.constraints.tags import read_structural_tag
 from diptych.text.constraints.tools import read_tool_calls
@@ -58,9 +58,16 @@ def _read(constraint: Constraint, prefix: str = "") -> tuple[Node, dict[str, Nod
     source, param = constraint.source, constraint.param
     match constraint.kind:
         case Kind.JSON_SCHEMA:
-            return read_schema(json.loads(source), _layout(constraint), param, prefix)
+            reader = SchemaReader(
+                json.loads(source),
+                _layout(constraint),
+                param,
+                prefix,
+                is_closed=constraint.is_closed,
+            )
+            return reader.read()
         case Kind.JSON_OBJECT:
-            return read_schema({"type": "object"}, _layout(constraint), param, prefix)
+            return SchemaReader({"type": "object"}, _layout(constraint), param, prefix).read()
         case Kind.REGEX:
             return read_regex(source, param, whole=True), {}
         case Kind.CHOICE:
@@ -76,8 +83,8 @@ def _tool_calls(source: Mapping[str, object]) -> tuple[Node, dict[str, Node]]:
     answer: Node | None = None
     rules: dict[str, Node] = {}
     if source["answer"]:
-        kind, text, whitespace, param = cast(list[str], source["answer"])
-        answer, rules = _read(Constraint(Kind(kind), text, whitespace, param), "answer.")
+        packed = cast(str, source["answer"]).encode()
+        answer, rules = _read(Constraint.unpack(packed), "answer.")
     whole, more = read_tool_calls(source, answer)
     return whole, rules | more
 

@@ -1,9 +1,11 @@
 """Spells a grammar as EBNF for xgrammar."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from diptych.text.constraints.grammar import (
+    ANY_CHAR,
     SURROGATES,
+    UNICODE_END,
     Alt,
     Chars,
     Grammar,
@@ -36,6 +38,10 @@ def to_ebnf(grammar: Grammar, token_id: TokenIds) -> str:
     return "\n".join(lines + writer.extra) + "\n"
 
 
+Trie = dict[str, "Trie"]
+_ENDS, _BANNED = "end", "ban"  # no unit of a JSON string has three letters
+
+
 class _Writer:
     """Remembers rule names, and rules that one node needs for itself."""
 
@@ -64,8 +70,8 @@ class _Writer:
                 return f"Token({self.token_id(spelling)})"
             case Lexeme(item):
                 return self.piece(item)
-            case OtherKey(words):
-                return self.other_key(words)
+            case OtherKey(words, stems):
+                return self.other_key(words, stems)
 
     def inner(self, node: Node) -> str:
         bare = isinstance(node, Text | Chars | Rule | Special | OtherKey)
@@ -83,23 +89,25 @@ class _Writer:
             self.extra.append(f"{name} ::= {self.spell(node)}")
         return name
 
-    def other_key(self, words: tuple[str, ...]) -> str:
+    def other_key(self, words: tuple[str, ...], stems: tuple[str, ...]) -> str:
         """A key apart from these: one rule for each beginning that some of them share."""
-        trie: dict[str, object] = {}
-        for word in words:
+        trie: Trie = {}
+        for word in (*words, *stems):
             at = trie
-            for unit in map(_unit, word):
-                at = at.setdefault(unit, {})  # type: ignore[assignment]  # a trie of dicts
-            at[""] = True
+            units = [_unit(c) for c in word]
+            for unit in units[:-1]:
+                at = at.setdefault(unit, {})
+            last = at.setdefault(units[-1], {}) if units else at
+            last[_ENDS if word in words else _BANNED] = {}
         rest = self.piece(_AFTER_KEY_START)
         first = self._key_rule()
         waiting = [(first, trie)]
         while waiting:
             name, at = waiting.pop()
-            found = [] if "" in at else ['"\\""']
+            found = [] if _ENDS in at else ['"\\""']
             found += self._strays(at, rest)
             for unit, below in at.items():
-                if isinstance(below, dict):
+                if unit != _ENDS and _BANNED not in below:
                     waiting.append((self._key_rule(), below))
                     found.append(f"{self.spell(Text(unit))} {waiting[-1][0]}")
             self.extra.append(f"{name} ::= {' | '.join(found)}")
@@ -109,7 +117,7 @@ class _Writer:
         self._keys += 1
         return f"k{self._keys}"
 
-    def _strays(self, at: Mapping[str, object], rest: str) -> list[str]:
+    def _strays(self, at: Trie, rest: str) -> list[str]:
         """Characters that no word goes on with: after them, anything."""
         plain = intersection(PLAIN.ranges, complement(merged(_codes(at))))
         escapes = [e for c, e in SHORT_ESCAPES.items() if _unit(c) not in at]
@@ -122,7 +130,7 @@ class _Writer:
 _AFTER_KEY_START = seq(*STRING.item.parts[1:]) if isinstance(STRING.item, Seq) else STRING.item
 
 
-def _codes(at: Mapping[str, object]) -> list[tuple[int, int]]:
+def _codes(at: Trie) -> list[tuple[int, int]]:
     return [(ord(u), ord(u)) for u in at if len(u) == 1]
 
 
@@ -150,8 +158,15 @@ def _text_char(c: str) -> str:
 
 
 def _class(ranges: Ranges) -> str:
-    """A class. xgrammar 0.2.9 fills wrong masks for classes with a gap at the surrogates, so the
-    gap is closed: no UTF-8 text has surrogates anyway."""
+    """A class. One with an open end is spelled by what it lacks: xgrammar counts repetitions of
+    such a class, and copies those of others. A gap at the surrogates is closed: its masks are
+    wrong if there is one, and no UTF-8 text has surrogates anyway."""
+    if ranges[-1][1] == UNICODE_END:
+        return "^" + _ranges(complement(ranges)) if ranges != ANY_CHAR.ranges else "\\0-\\U0010ffff"
+    return _ranges(ranges)
+
+
+def _ranges(ranges: Ranges) -> str:
     joined: list[tuple[int, int]] = []
     for low, high in ranges:
         if joined and (joined[-1][1] + 1, low - 1) == SURROGATES:

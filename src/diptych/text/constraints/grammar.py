@@ -75,9 +75,11 @@ class Lexeme:
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A JSON string in its canonical spelling, quotes included, that is none of these words."""
+    """A JSON string in its canonical spelling, quotes included, that is none of these words and
+    starts with none of the stems."""
 
     words: tuple[str, ...]
+    stems: tuple[str, ...] = ()
 
 
 Node = Text | Chars | Seq | Alt | Repeat | Rule | Special | Lexeme | OtherKey

@@ -75,13 +75,19 @@ PYTHON = Layout(EMPTY, Lexeme(Text(", ")), Lexeme(Text(": ")))
 
 
 def string_of(least: int, most: int | None) -> Node:
-    """A string of so many characters. With an upper bound it has no escapes: a repetition of
-    anything but a plain character class costs the backend milliseconds a token."""
+    """A string of so many characters. Those that count are plain, without escapes: to count
+    anything else, or up to what could be counted too, costs the backend seconds."""
     if most is not None and most < least:
         return NOTHING
     if most is not None:
         return Lexeme(seq(Text('"'), repeat(PLAIN, least, most), Text('"')))
-    return Lexeme(seq(Text('"'), repeat(PLAIN, least, least), _REST, Text('"')))
+    escapes = repeat(seq(_ESCAPE, repeat(PLAIN, 0, None)), 0, None)
+    return Lexeme(seq(Text('"'), repeat(PLAIN, least, None), escapes, Text('"')))
+
+
+def string_from(start: str) -> Node:
+    """Any string that starts so."""
+    return seq(Text('"'), escaped(Text(start)), _REST, Text('"'))
 
 
 def quoted(content: Node) -> Node:

@@ -23,7 +23,7 @@ from diptych.text.constraints.grammar import (
     children,
     length_bounds,
 )
-from diptych.text.constraints.json_text import STRING, constant
+from diptych.text.constraints.json_text import STRING, constant, string_from
 
 TokenIds = Callable[[str], int]
 
@@ -77,8 +77,8 @@ class _Writer:
                 return self.names[name]
             case Special(spelling):
                 return f"<[{self.token_id(spelling)}]>"
-            case Lexeme(OtherKey(words)) | OtherKey(words):
-                return self.other_key(words)
+            case Lexeme(OtherKey(words, stems)) | OtherKey(words, stems):
+                return self.other_key(words, stems)
             case Lexeme(item):
                 return self.lexeme(item)
 
@@ -98,9 +98,9 @@ class _Writer:
     def terminal(self, regex: str) -> str:
         return self.define(f"/{regex}/")
 
-    def other_key(self, words: tuple[str, ...]) -> str:
+    def other_key(self, words: tuple[str, ...], stems: tuple[str, ...]) -> str:
         any_key = self.terminal(_regex(STRING.item))
-        taken = self.terminal(_regex(alt(*(constant(w) for w in words))))
+        taken = self.terminal(_regex(alt(*map(constant, words), *map(string_from, stems))))
         return self.define(f"{any_key} & ~{taken}")
 
     def define(self, body: str) -> str:

@@ -19,7 +19,7 @@ from diptych.text.constraints.grammar import (
 from diptych.text.constraints.json_text import Layout, constant, joined, object_of, string_of
 from diptych.text.constraints.keywords import Schema, count
 
-MAX_KEY_CHARS = 20_000
+MAX_KEY_STATES = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,15 @@ class ObjectShape:
         return free and not self.properties and self.least == 0
 
 
-def object_shape(schema: Schema, param: str) -> ObjectShape:
+def object_shape(schema: Schema, param: str, *, is_closed: bool) -> ObjectShape:
     """Read the object keywords; refuse what the order of the text cannot count."""
     declared = schema.get("properties", {})
     if not isinstance(declared, dict):
         raise invalid("properties is an object", f"{param}.properties")
     required = _required(schema, param)
     names, names_keyword = schema.get("propertyNames"), "propertyNames"
-    extra, keyword = schema.get("additionalProperties", True), "additionalProperties"
+    is_open = not (is_closed and declared)
+    extra, keyword = schema.get("additionalProperties", is_open), "additionalProperties"
     if "patternProperties" in schema:
         if names is not None:
             raise invalid(
@@ -66,12 +67,6 @@ def object_shape(schema: Schema, param: str) -> ObjectShape:
         raise invalid("it cannot be enforced beside properties or required", f"{param}.{keyword}")
     late = [(name, extra) for name in dict.fromkeys(required) if name not in known]
     properties = (*cast(dict[str, object], declared).items(), *late)
-    if extra is not False and sum(len(name) for name, _ in properties) > MAX_KEY_CHARS:
-        raise invalid(
-            f"with more than {MAX_KEY_CHARS} characters of property names, "
-            "additionalProperties must be false",
-            f"{param}.{keyword}",
-        )
     least, most, is_empty_allowed = _counts(
         schema, len(set(required)), len(properties), extra is False, param
     )
@@ -158,9 +153,25 @@ def object_node(
     more: Node = NOTHING
     if extra != NOTHING and shape.most != 0:
         words = tuple(name for name, _ in shape.properties)
-        other = key or (Lexeme(OtherKey(words)) if words else string_of(0, None))
+        other = key or (Lexeme(other_key(words)) if words else string_of(0, None))
         more = seq(other, layout.colon, extra)
     return object_of(layout, _members(layout, shape, members, must, more, rule))
+
+
+def other_key(words: tuple[str, ...]) -> OtherKey:
+    """A key apart from the declared ones. Each beginning of a declared key is a state that costs
+    the backend milliseconds to compile; where there are too many, keys are told apart by their
+    first letters only: a few keys more are ruled out than must be."""
+    depth, states = 0, {""}
+    while depth < max(map(len, words)):
+        deeper = states | {w[: depth + 1] for w in words}
+        if len(deeper) > MAX_KEY_STATES:
+            break
+        depth, states = depth + 1, deeper
+    depth += 1
+    exact = tuple(w for w in words if len(w) < depth)
+    stems = dict.fromkeys(w[:depth] for w in words if len(w) >= depth)
+    return OtherKey(exact, tuple(stems))
 
 
 def _members(

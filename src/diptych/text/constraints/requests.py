@@ -29,7 +29,13 @@ def from_response_format(value: object, param: str = "response_format") -> Const
             inner = _object(held.get("json_schema"), here)
             if "schema" not in inner:
                 raise _wrong("json_schema needs a schema", f"{here}.schema")
-            return _of_json(Kind.JSON_SCHEMA, inner["schema"], f"{here}.schema")
+            is_strict = inner.get("strict")
+            if is_strict not in (None, True, False):
+                raise _wrong("strict is true or false", f"{here}.strict")
+            source = canonical(inner["schema"], f"{here}.schema")
+            return Constraint(
+                Kind.JSON_SCHEMA, source, is_closed=is_strict is True, param=f"{here}.schema"
+            )
         case "regex":
             return _of_text(Kind.REGEX, held.get("regex"), f"{param}.regex")
         case "grammar":
@@ -60,7 +66,7 @@ def from_structured_outputs(value: object, param: str = "structured_outputs") ->
         return found
     if found.kind not in (Kind.JSON_SCHEMA, Kind.JSON_OBJECT):
         raise _wrong("white space options go with json and json_object only", param)
-    return Constraint(found.kind, found.source, space, here)
+    return Constraint(found.kind, found.source, space, param=here)
 
 
 def _of_kind(name: str, value: object, param: str) -> Constraint:
@@ -153,7 +159,7 @@ def from_tools(
         "forced": is_forced,
         "parallel": parallel and only is None,
         "opened": opened,
-        "answer": inner and [inner.kind, inner.source, inner.whitespace, inner.param],
+        "answer": inner and inner.pack().decode(),
     }
     return Constraint(Kind.TOOL_CALLS, canonical(source, "tools"), param="tools")
 

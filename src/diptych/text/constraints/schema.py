@@ -53,15 +53,29 @@ MAX_DEPTH = 64
 class SchemaReader:
     """Turns schemas of one document into nodes, and collects the rules that they need."""
 
-    def __init__(self, document: object, layout: Layout, param: str, prefix: str) -> None:
+    def __init__(
+        self,
+        document: object,
+        layout: Layout,
+        param: str,
+        prefix: str = "",
+        *,
+        is_closed: bool = False,
+    ) -> None:
         self.document = document
         self.layout = layout
         self.param = param
         self.prefix = prefix
+        self.is_closed = is_closed
         self.rules: dict[str, Node] = any_value_rules(layout, prefix)
         self._targets: dict[str, str] = {}
         self._pending: list[str] = []
         self._count = 0
+
+    def read(self) -> tuple[Node, dict[str, Node]]:
+        """All documents that the schema allows, and the rules that this takes."""
+        whole = self.value(self.document, "#")
+        return whole, self.finish()
 
     def finish(self) -> dict[str, Node]:
         """All rules, those of references included. References may be met in any order and depth,
@@ -204,7 +218,7 @@ class SchemaReader:
         return whole if least else optional(whole)
 
     def object(self, schema: Schema, path: str, depth: int) -> Node:
-        shape = object_shape(schema, self.at(path))
+        shape = object_shape(schema, self.at(path), is_closed=self.is_closed)
         if shape.is_anything:
             return Rule(f"{self.prefix}any_object")
         values = [
@@ -235,12 +249,3 @@ class SchemaReader:
 
     def wrong(self, message: str, path: str) -> Exception:
         return invalid(message, self.at(path))
-
-
-def read_schema(
-    document: object, layout: Layout, param: str, prefix: str = ""
-) -> tuple[Node, dict[str, Node]]:
-    """All documents that the schema allows, and the rules that this takes."""
-    reader = SchemaReader(document, layout, param, prefix)
-    whole = reader.value(document, "#")
-    return whole, reader.finish()

@@ -94,8 +94,8 @@ def _size(node: Node, seen: set[int], param: str, depth: int = 0) -> int:
             return len(value)
         case Chars(ranges):
             return 1 + len(ranges) // 8
-        case OtherKey(words):
-            return sum(map(len, words))
+        case OtherKey(words, stems):
+            return sum(map(len, words + stems))
         case Lexeme() if id(node) in seen:
             return 1
         case Lexeme():

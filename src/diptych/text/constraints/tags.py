@@ -26,7 +26,7 @@ from diptych.text.constraints.grammar import (
 )
 from diptych.text.constraints.json_text import FLEXIBLE, layout
 from diptych.text.constraints.regex import read_regex
-from diptych.text.constraints.schema import read_schema
+from diptych.text.constraints.schema import SchemaReader
 
 MAX_DEPTH = 32
 MAX_WORDS = 256
@@ -106,7 +106,8 @@ class _Reader:
         if held.get("style", "json") != "json":
             raise invalid("style is json", f"{param}.style")
         spacing, here = layout(FLEXIBLE), f"{param}.json_schema"
-        node, rules = read_schema(held.get("json_schema"), spacing, here, self.prefix())
+        reader = SchemaReader(held.get("json_schema"), spacing, here, self.prefix())
+        node, rules = reader.read()
         self.rules |= rules
         return node
 

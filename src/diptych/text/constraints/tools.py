@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import cast
 
 from diptych.text.constraints.grammar import (
-    ANY_CHAR,
     ANY_TEXT,
     NOTHING,
     Chars,
@@ -41,7 +40,8 @@ DSML = "｜DSML｜"
 _MARK = Special(DSML)
 _OPEN = seq(Text("<"), _MARK, Text(" calls>\n"))
 _CLOSE = seq(Text("</"), _MARK, Text(" calls>"))
-_NAME = lexeme(repeat(Chars(complement(chars('"<>\n').ranges)), 1, 128))
+_NAME = lexeme(repeat(Chars(complement(chars('"<>\n').ranges)), 1, None))
+_COUNTED = Chars(complement(chars("<").ranges))  # not what may start the closing tag: see string_of
 _MAX_HOPS = 64
 
 
@@ -153,8 +153,8 @@ class _Parameters:
         least, most = count(schema, "minLength", where) or 0, count(schema, "maxLength", where)
         if most is not None and most < least:
             return NOTHING
-        return (
-            repeat(ANY_CHAR, least, most)
-            if most is not None
-            else seq(repeat(ANY_CHAR, least, least), ANY_TEXT)
-        )
+        if most is None and least == 0:
+            return ANY_TEXT
+        if most is not None:
+            return repeat(_COUNTED, least, most)
+        return seq(repeat(_COUNTED, least, None), optional(seq(Text("<"), ANY_TEXT)))
