@@ -135,6 +135,7 @@ class DecodeService:
                 "reserved",
                 param="max_new",
             )
+        await self._engine.prepare(generation)
         await self._puller.fetch(ticket, generation, reservation.pages)
         try:
             await self._engine.adopt(generation)

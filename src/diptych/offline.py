@@ -54,7 +54,10 @@ class LLM:
         max_num_seqs: int = 64,
         max_batch_tokens: int = 512,
     ) -> None:
-        """`replay` is for `generate`: which rows of a prompt the decoder layers compute."""
+        """`replay` is for `generate`: which rows of a prompt the decoder layers compute.
+
+        With "off" nothing is left out, nor any id banned: that is how golden data was made.
+        """
         if device != "cpu":
             raise Misconfigured(f"device is {device!r}; expected 'cpu', the only one so far")
         self._checkpoint = Path(checkpoint)
@@ -69,6 +72,7 @@ class LLM:
             max_batch_tokens=max_batch_tokens,
             num_blocks=num_blocks,
             num_anchors=num_anchors,
+            placeholders=replay == "off",
         )
         self._parts = build_parts(
             self._checkpoint, model_name=self._checkpoint.name, options=options

@@ -16,21 +16,25 @@ from diptych.engine.arenas import Arenas
 from diptych.engine.arrangement import arrange
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.device import DeviceThread
+from diptych.engine.guides import Guides
 from diptych.engine.ledger import Ledger
 from diptych.engine.loop import Engine
 from diptych.engine.options import Options, Sizes
 from diptych.engine.requests import Bounds
 from diptych.engine.runner import Runner, Step
+from diptych.engine.sampler import Sampler
 from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
 from diptych.engine.swap import SwapSpace
 from diptych.engine.trace import Observer
+from diptych.engine.unsaid import unsaid
 from diptych.model import weights
 from diptych.model.checkpoint import manifest_digest
 from diptych.model.ngrams import TOKENIZER_FILE
 from diptych.model.numerics import NUMERICS
 from diptych.model.spec import ModelSpec
+from diptych.text.constraints.vocabulary import Vocabulary, read_vocabulary
 
 DEFAULT_OPTIONS = Options()
 
@@ -47,6 +51,7 @@ class Parts:
     ledger: Ledger
     runner: Runner
     stepper: Stepper[Step]
+    vocabulary: Vocabulary
 
     @property
     def layout(self) -> Layout:
@@ -71,6 +76,7 @@ def build_engine(
         namespace=parts.namespace,
         on_step=on_step,
         loop=loop,
+        guides=Guides(parts.vocabulary),
     )
     engine.start()
     return engine
@@ -98,11 +104,15 @@ def build_parts(
         sizes.num_host_blocks,
         sizes.num_host_slots,
     )
-    runner = Runner(spec, loaded, mode, arenas, compact=options.replay == "compact")
+    tokenizer = _tokenizer(checkpoint)
+    vocabulary = read_vocabulary(tokenizer, spec.vocab_size, [spec.eos_token_id])
+    never = () if options.placeholders else unsaid(vocabulary, spec)
+    sampler = Sampler(spec.eos_token_id, never)
+    runner = Runner(spec, loaded, mode, arenas, sampler, compact=options.replay == "compact")
     namespace = blocks.namespace(
         model=model_name,
         weights=manifest_digest(checkpoint),
-        tokenizer=_tokenizer_digest(checkpoint),
+        tokenizer=hashlib.blake2b(tokenizer, digest_size=blocks.HASH_BYTES).digest(),
         layout=layout.digest,
         grain=options.block_tokens,
         numerics=options.numerics,
@@ -110,7 +120,8 @@ def build_parts(
     _log(model_name, options, sizes, layout)
     ledger = _ledger(spec, options, sizes)
     device = DeviceThread() if options.async_stepping else None
-    return Parts(spec, namespace, arenas, ledger, runner, Stepper(ledger, runner, device, observer))
+    stepper = Stepper(ledger, runner, device, observer)
+    return Parts(spec, namespace, arenas, ledger, runner, stepper, vocabulary)
 
 
 def _ledger(spec: ModelSpec, options: Options, sizes: Sizes) -> Ledger:
@@ -151,9 +162,9 @@ def _log(model_name: str, options: Options, sizes: Sizes, layout: Layout) -> Non
         )
 
 
-def _tokenizer_digest(checkpoint: Path) -> bytes:
+def _tokenizer(checkpoint: Path) -> bytes:
     path = Path(checkpoint) / TOKENIZER_FILE
     try:
-        return hashlib.blake2b(path.read_bytes(), digest_size=blocks.HASH_BYTES).digest()
+        return path.read_bytes()
     except OSError as error:
         raise Misconfigured(f"{path}: {error.strerror or error}") from error

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from diptych.core.errors import DiptychError, Expired, Lost
+from diptych.core.errors import CANCELLED, BadRequest, DiptychError, Expired, Lost, Refused
 from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
 from diptych.core.step import StepOutput
+from diptych.engine.guide import Guide
+from diptych.engine.guides import Guides
 from diptych.engine.port import Counts, Pages
 from diptych.engine.stepper import Stepper
 
@@ -56,7 +58,9 @@ class Engine:
         namespace: bytes,
         on_step: Callable[[StepOutput], None],
         loop: asyncio.AbstractEventLoop,
+        guides: Guides | None = None,
     ) -> None:
+        self._guides = guides
         self._stepper = stepper
         self._ledger = stepper.ledger
         self._page_bytes = page_bytes
@@ -88,16 +92,32 @@ class Engine:
         return self._ledger.bounds.max_model_len
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
-        def submit() -> None:
-            self._ledger.submit(generation, hold=hold, now_s=time.monotonic())
+        key, is_free = generation.key, generation.constraint is None
 
-        await self._ask_for(generation.key, submit)
+        def submit() -> None:
+            self._ledger.submit(generation, hold=hold, ready=is_free, now_s=time.monotonic())
+
+        await self._ask_for(key, submit)
+        if is_free:
+            return
+        try:
+            guide = await self._guide(generation)
+            is_known = await self._ask(lambda: self._ledger.ready(key, guide))
+        except (asyncio.CancelledError, DiptychError):
+            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            raise
+        if not is_known:
+            raise Refused(f"{key} was given up while its grammar was compiled", code=CANCELLED)
 
     async def reserve(self, key: Key, capacity: int) -> Pages | None:
         return await self._ask_for(key, lambda: self._ledger.reserve(key, capacity))
 
+    async def prepare(self, generation: Generation) -> None:
+        await self._guide(generation)
+
     async def adopt(self, generation: Generation) -> None:
-        await self._ask(lambda: self._ledger.adopt(generation))
+        guide = await self._guide(generation)
+        await self._ask(lambda: self._ledger.adopt(generation, guide))
 
     async def held(self, key: Key) -> Pages | None:
         return await self._ask(lambda: self._ledger.held(key))
@@ -121,8 +141,17 @@ class Engine:
     async def stop(self) -> None:
         self._commands.put(Command(self._halt))
         await asyncio.to_thread(self._thread.join, ANSWER_TIMEOUT_S)
+        if self._guides is not None:
+            await self._guides.close()
         if self._thread.is_alive():
             raise Expired(f"the engine did not stop within {ANSWER_TIMEOUT_S:g} s")
+
+    async def _guide(self, generation: Generation) -> Guide | None:
+        if generation.constraint is None:
+            return None
+        if self._guides is None:
+            raise BadRequest("this engine has no grammars", param=generation.constraint.param)
+        return await self._guides.of(generation)
 
     def _halt(self) -> None:
         self._stopping = True

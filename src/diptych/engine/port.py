@@ -58,7 +58,8 @@ class EnginePort(Protocol):
     def max_model_len(self) -> int: ...
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
-        """Queue a prompt. Returns when it is queued; BadRequest if it can never fit.
+        """Queue a prompt. Returns when it is queued; BadRequest if it can never fit, or if its
+        constraint cannot be enforced.
 
         Its tokens come out as rows. With `hold`, the sequence stops after its first sampled token
         and keeps its pages until `drop` (unless that token finished it: then they are freed).
@@ -67,6 +68,11 @@ class EnginePort(Protocol):
 
     async def reserve(self, key: Key, capacity: int) -> Pages | None:
         """Set pages aside for `capacity` positions; None when there is no room now."""
+        ...
+
+    async def prepare(self, generation: Generation) -> None:
+        """Make ready what its constraint needs, so that `adopt` will not wait; BadRequest if that
+        cannot be enforced."""
         ...
 
     async def adopt(self, generation: Generation) -> None:

@@ -51,9 +51,9 @@ class Runner:
         weights: Weights,
         numerics: Numerics,
         arenas: Arenas,
+        sampler: Sampler,
         *,
         compact: bool = True,
-        sampler: Sampler | None = None,
     ) -> None:
         """With `compact`, decoder layers run on rows at or above their floor only; else on all."""
         torch.set_num_threads(1)  # the order of sums, hence the bits, may depend on the number
@@ -63,7 +63,7 @@ class Runner:
         self._records = Records.of(spec, numerics)
         self._arenas = arenas
         self._compact = compact
-        self._sampler = sampler or Sampler(spec.eos_token_id)
+        self._sampler = sampler
         self._futures = TokenFutures(arenas.num_slots)
 
     def begin(self, plan: Plan) -> Step:

@@ -160,6 +160,9 @@ class ScriptedEngine:
             self._reserved.add(key)
         return pages
 
+    async def prepare(self, generation: Generation) -> None:
+        """Nothing: it enforces nothing."""
+
     async def adopt(self, generation: Generation) -> None:
         await self._resumed.wait()
         if generation.key not in self._reserved:

@@ -1,0 +1,41 @@
+"""The guides of a worker's requests: grammars are compiled beside the engine, before it knows."""
+
+import asyncio
+
+from diptych.core.request import Generation
+from diptych.engine.grammar import Grammars
+from diptych.engine.guide import Guide
+from diptych.text.constraints.vocabulary import Vocabulary
+
+
+class Guides:
+    """Used from the event loop. What compiles grammars takes seconds to load: it comes on demand."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._grammars: Grammars | None = None
+        self._loading = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Load what compiles grammars, so that no request has to wait for it."""
+        await (await self._loaded()).start()
+
+    async def of(self, generation: Generation) -> Guide | None:
+        """For one output; None if it is free, BadRequest if its constraint cannot be enforced."""
+        if generation.constraint is None:
+            return None
+        grammars = await self._loaded()
+        compiled = await grammars.prepare(generation.constraint)
+        matcher = grammars.matcher(compiled, after=generation.constraint_after or None)
+        return Guide(matcher, self._vocabulary.num_words, len(generation.prompt))
+
+    async def close(self) -> None:
+        """End the process that tries grammars."""
+        if self._grammars is not None:
+            await self._grammars.close()
+
+    async def _loaded(self) -> Grammars:
+        async with self._loading:
+            if self._grammars is None:
+                self._grammars = await asyncio.to_thread(Grammars, self._vocabulary)
+            return self._grammars
