@@ -205,7 +205,7 @@ class _Pulled(Collector):
 
 
 class _Labelled(Collector):
-    """A registry whose samples all say the role."""
+    """A registry whose samples all say the role; without the times at which they were made."""
 
     def __init__(self, registry: CollectorRegistry, role: str) -> None:
         self._registry = registry
@@ -216,6 +216,7 @@ class _Labelled(Collector):
             samples = [
                 sample._replace(labels={"role": self._role, **sample.labels})
                 for sample in family.samples
+                if not sample.name.endswith("_created")
             ]
             shown = Family(family.name, family.documentation, family.type, family.unit)
             shown.samples = samples
