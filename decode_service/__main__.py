@@ -4,14 +4,14 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from diptych.config import WorkerSettings, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
-from diptych.decode_service.puller import Puller
+from diptych.decode_service.puller import Puller, Transfer
 from diptych.decode_service.service import DecodeService
 from diptych.engine.build import build_engine
 from diptych.engine.measures import Measures, readings
@@ -52,15 +52,10 @@ async def _serve(settings: WorkerSettings) -> None:
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    transfers = measures.metrics.histogram(m.KV_TRANSFER_SECONDS)
-    puller = Puller(
-        engine,
-        identity.worker_id,
-        cluster_secret,
-        on_transfer=lambda result, took_s: transfers.labels(result).observe(took_s),
-    )
+    on_transfer = _transfers(measures.metrics)
+    puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=on_transfer)
     service = DecodeService(engine, identity, puller)
-    measures.metrics.pull(lambda: _readings(engine, service, puller))
+    measures.metrics.pull(lambda: _readings(engine, service))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -128,13 +123,25 @@ def _load(engine: EnginePort, service: DecodeService) -> Load:
     )
 
 
-def _readings(engine: EnginePort, service: DecodeService, puller: Puller) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: DecodeService) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.RESERVATIONS.at(service.num_reservations)
     yield m.KV_TRANSFERS.at(service.num_pulls)
-    yield m.KV_TRANSFER_BYTES.at(puller.bytes_total)
-    yield m.KV_CHECKSUM_FAILURES.at(puller.damaged_total)
+
+
+def _transfers(metrics: m.Metrics) -> Callable[[Transfer], None]:
+    """Feeds metrics with what becomes of transfers."""
+    seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
+    size_bytes = metrics.counter(m.KV_TRANSFER_BYTES)
+    damaged = metrics.counter(m.KV_CHECKSUM_FAILURES)
+
+    def note(transfer: Transfer) -> None:
+        seconds.labels(transfer.result).observe(transfer.took_s)
+        size_bytes.inc(transfer.size_bytes)
+        damaged.inc(transfer.damaged)
+
+    return note
 
 
 if __name__ == "__main__":

@@ -27,7 +27,14 @@ CONCURRENT = 8
 KEPT_HOLDERS = 32
 
 
-OnTransfer = Callable[[str, float], None]  # hears "ok" or an error's code, and seconds
+@dataclass(slots=True)
+class Transfer:
+    """How one went."""
+
+    result: str = "cancelled"  # "ok", or an error's code
+    took_s: float = 0.0  # waiting for a turn and the commit included
+    size_bytes: int = 0
+    damaged: int = 0  # frames with a wrong checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +58,8 @@ class Puller:
         *,
         silence_s: float = SILENCE_S,
         renew_every_s: float = RENEW_EVERY_S,
-        on_transfer: OnTransfer = lambda result, took_s: None,
+        on_transfer: Callable[[Transfer], None] = lambda transfer: None,
     ) -> None:
-        self.bytes_total = 0
-        self.damaged_total = 0  # frames with a wrong checksum
         self._engine = engine
         self._worker_id = worker_id
         self._secret = secret
@@ -79,12 +84,14 @@ class Puller:
         ticket = unseal(sealed, self._secret)
         check(ticket, generation, self._engine.namespace, self._engine.layout.grain)
         destination = self._destination(ticket, pages)
-        with self._timed():
-            await self._transfer(sealed, ticket, destination)
+        with self._told() as transfer:
+            await self._fetch(sealed, ticket, destination, transfer)
 
-    async def _transfer(self, sealed: bytes, ticket: Ticket, destination: Destination) -> None:
+    async def _fetch(
+        self, sealed: bytes, ticket: Ticket, destination: Destination, transfer: Transfer
+    ) -> None:
         async with self._holder(ticket.address) as holder:
-            pulling = asyncio.create_task(self._pull(holder, sealed, ticket, destination))
+            pulling = asyncio.create_task(self._pull(holder, sealed, ticket, destination, transfer))
             renewing = asyncio.create_task(self._renew(holder, sealed, ticket))
             try:
                 done, _ = await asyncio.wait(
@@ -117,7 +124,12 @@ class Puller:
         return Destination(places)
 
     async def _pull(
-        self, holder: HolderClient, sealed: bytes, ticket: Ticket, destination: Destination
+        self,
+        holder: HolderClient,
+        sealed: bytes,
+        ticket: Ticket,
+        destination: Destination,
+        transfer: Transfer,
     ) -> None:
         """Pull what is missing until nothing is, twice at most."""
         missing: Sequence[BlockHash] = tuple(destination.places)
@@ -130,7 +142,7 @@ class Puller:
                 try:
                     pulled = await holder.pull(sealed, receiver, silence_s=self._silence_s)
                 except (Lost, Expired) as error:
-                    self.damaged_total += error.code == Fault.CHECKSUM
+                    transfer.damaged += error.code == Fault.CHECKSUM
                     log.warning(
                         "pull failed request=%s from=%s parts=%d/%d code=%s",
                         ticket.key,
@@ -144,7 +156,7 @@ class Puller:
                     missing = tuple(name for name in missing if name not in receiver.done)
                     await asyncio.sleep(backoff.failed())
                 else:
-                    self.bytes_total += pulled.size_bytes
+                    transfer.size_bytes += pulled.size_bytes
                     log.debug(
                         "pulled request=%s bytes=%d frames=%d",
                         ticket.key,
@@ -166,16 +178,18 @@ class Puller:
                 raise _gone(ticket, "its lease is over")
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began_s, result = time.monotonic(), "cancelled"
+    def _told(self) -> Iterator[Transfer]:
+        """Tell the listener of a transfer when it is over."""
+        transfer, began_s = Transfer(), time.monotonic()
         try:
-            yield
-            result = "ok"
+            yield transfer
+            transfer.result = "ok"
         except DiptychError as error:
-            result = error.code
+            transfer.result = error.code
             raise
         finally:
-            self._on_transfer(result, time.monotonic() - began_s)
+            transfer.took_s = time.monotonic() - began_s
+            self._on_transfer(transfer)
 
     @asynccontextmanager
     async def _holder(self, address: str) -> AsyncIterator[HolderClient]:

@@ -15,6 +15,7 @@ from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.core.ticket import seal, unseal
 from diptych.decode_service.client import DecodeCall, DecodeClient
+from diptych.decode_service.puller import TRIES, Transfer
 from diptych.decode_service.service import DecodeService
 from diptych.prefill_service.client import (
     Accepted,
@@ -288,6 +289,26 @@ async def test_a_flipped_bit_is_noticed_and_the_ticket_given_up(chain: Chain) ->
     error = await start_failure(chain, after(generation, token), ticket)
     assert isinstance(error, Lost) and error.code == TICKET_GONE
     assert "checksum" in error.message
+
+
+async def test_every_transfer_says_how_it_went() -> None:
+    told: list[Transfer] = []
+    async with chain_of(on_transfer=told.append) as chain:
+        await split(chain, request("good", length=64))
+        generation = request("flipped")
+        _, ticket, token = await run_prefill(chain, generation)
+        holdings = chain.prefill.service.holdings
+        await settle(lambda: holdings.tickets.num_held == 1)
+        part = holdings.read(unseal(ticket, SECRET), unseal(ticket, SECRET).slot_hash)
+        part.payload[0] ^= 1
+        await start_failure(chain, after(generation, token), ticket)
+        layout = chain.decode.engine.layout
+    good, flipped = told
+    held_bytes = 64 // layout.grain * layout.block_bytes + layout.slot_bytes
+    assert (good.result, good.damaged) == ("ok", 0)
+    assert held_bytes <= good.size_bytes < held_bytes + 1024  # and what frames add
+    assert (flipped.result, flipped.damaged) == (TICKET_GONE, TRIES)
+    assert all(0 < transfer.took_s < 5 for transfer in told)
 
 
 async def test_a_prefill_worker_killed_in_mid_transfer_loses_the_ticket_only() -> None:

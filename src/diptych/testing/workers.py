@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from diptych.core.ids import Incarnation, Rank, WorkerId
 from diptych.core.step import StepOutput
-from diptych.decode_service.puller import Puller
+from diptych.decode_service.puller import Puller, Transfer
 from diptych.decode_service.service import DecodeService
 from diptych.prefill_service.service import PrefillService
 from diptych.testing.scripted import Script, ScriptedEngine
@@ -84,13 +84,19 @@ async def decode_worker(
     secret: bytes = SECRET,
     silence_s: float = 2.0,
     renew_every_s: float = 5.0,
+    on_transfer: Callable[[Transfer], None] = lambda transfer: None,
 ) -> AsyncIterator[Worker[DecodeService]]:
     """A decode worker; stopped without a grace at the end, as if killed."""
     relay = _Relay()
     engine = ScriptedEngine(relay, script)
     identity = _identity(name, engine)
     puller = Puller(
-        engine, identity.worker_id, secret, silence_s=silence_s, renew_every_s=renew_every_s
+        engine,
+        identity.worker_id,
+        secret,
+        silence_s=silence_s,
+        renew_every_s=renew_every_s,
+        on_transfer=on_transfer,
     )
     service = DecodeService(engine, identity, puller)
     relay.to = service.on_step
