@@ -9,7 +9,7 @@ from diptych.text.constraints.vocabulary import Vocabulary
 
 
 class Guides:
-    """Used from the event loop. What compiles grammars takes seconds to load: it comes on demand."""
+    """Used from the event loop. What compiles grammars loads for seconds: it comes on demand."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

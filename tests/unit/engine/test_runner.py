@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -64,9 +65,7 @@ async def move(source: Watched, target: Watched, generation: Generation) -> Gene
     copy_pages(source, pages, target, reserved)
     await source.engine.drop(key)
     first = source.tokens(key.request_id)
-    return Generation(
-        key, generation.prompt, generation.sampling, generation.max_new, generation.forced + first
-    )
+    return replace(generation, forced=generation.forced + first)
 
 
 def copy_pages(source: Watched, pages: Pages, target: Watched, reserved: Pages) -> None:
