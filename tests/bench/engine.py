@@ -32,6 +32,7 @@ VOCAB = 900
 RUNNING = 256
 BATCHES = (1, 8, 32)
 PROMPT = 2000
+PARTING = 1100
 HOW = Sampling(temperature=1.0, top_p=0.95, ignore_eos=True)
 GREEDY = Sampling(temperature=0, ignore_eos=True)
 
@@ -199,6 +200,9 @@ def prefix(checkpoint: Path, repeats: int = 3) -> Iterator[Figure]:
         assert again == tokens, "a hit must not change a token"
         [question] = prompts(1, 60, seed=i)
         note("the next turn", prompt + tokens + question, f"turn-{i}")
+        for j in (1, 2):  # the first one to part there makes the anchor
+            [other] = prompts(1, PROMPT - PARTING, seed=10 * i + j)
+            note(f"another from {PARTING} on", prompt[:PARTING] + other, f"parting-{i}-{j}")
     cold, *hits = times_ms
     yield Figure(cold, min(times_ms[cold]), "ms")
     for case in hits:

@@ -241,6 +241,7 @@ class Ledger:
             free_slots=pools.slots.num_free,
             num_slots=pools.slots.num_slots,
             tokens_total=self._tokens_total,
+            waiting_by_class=self._queue.num_by_class,
             preparing=len(self._preparing),
             swapped=sum(request.swapped is not None for request in self._queue),
             cached_blocks=pools.blocks.cache.num_idle,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import orjson
 
 from diptych.core.errors import BadRequest
+from diptych.core.request import PRIORITIES
 from diptych.engine.port import Counts
 from diptych.engine.scheduler import Plan
 from diptych.engine.trace import Part, Trace
@@ -61,6 +62,8 @@ def readings(counts: Counts, silent_s: float) -> Iterator[m.Reading]:
     yield m.REQUESTS.at(counts.preparing, "preparing")
     yield m.REQUESTS.at(counts.held, "held")
     yield m.REQUESTS.at(counts.reserved, "reserved")
+    for name, number in zip(PRIORITIES, counts.waiting_by_class, strict=False):
+        yield m.WAITING_REQUESTS.at(number, name)
     yield m.KV_BLOCKS.at(counts.free_blocks - counts.cached_blocks, "free")
     yield m.KV_BLOCKS.at(counts.cached_blocks, "cached")
     yield m.KV_BLOCKS.at(counts.num_blocks - counts.free_blocks, "live")

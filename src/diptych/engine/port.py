@@ -34,6 +34,7 @@ class Counts:
     free_slots: int
     num_slots: int
     tokens_total: int
+    waiting_by_class: tuple[int, ...] = ()  # in the order of PRIORITIES
     preparing: int = 0  # known, and not in the queue yet
     swapped: int = 0  # of those waiting: their bytes lie in host memory
     cached_blocks: int = 0  # of the free ones: the prefix cache would find them

@@ -95,6 +95,11 @@ class Queue:
     def __iter__(self) -> Iterator[Request]:
         return (entry.request for entry in self._entries.values())
 
+    @property
+    def num_by_class(self) -> tuple[int, ...]:
+        """How many wait in each of PRIORITIES; those that have aged wait above their own."""
+        return tuple([len(lane) for lane in self._lanes])
+
     def arrive(self, request: Request, now_s: float) -> Entry:
         """The place of a new request, behind what its class and tenant have; not taken yet."""
         rank = request.rank

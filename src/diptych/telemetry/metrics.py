@@ -72,6 +72,7 @@ REQUESTS = _gauge("llm_requests", "Requests by where they stand.", "state")
 
 # Workers: the engine
 
+WAITING_REQUESTS = _gauge("llm_waiting_requests", "In the engine's queue, by class.", "class")
 KV_BLOCKS = _gauge("llm_kv_blocks", "Block pages: free, cached (free to evict), live.", "state")
 KV_SLOTS = _gauge("llm_kv_slots", "Slots: free, live.", "state")
 KV_ANCHORS = _gauge("llm_kv_anchors", "Anchor pages: free, live.", "state")

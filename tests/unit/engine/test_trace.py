@@ -142,16 +142,19 @@ def test_counts_of_an_engine_are_disjoint_states() -> None:
     while stepper.step(ignore):
         pass
     ledger.reserve(Key("reserved", 1), 8)
+    ledger.submit(make_generation("waiting", priority="batch"), hold=False)
     shown = {(r.metric.name, *r.labels): r.value for r in readings(ledger.counts(), 0.5)}
     states = {
         labels[0]: value for (name, *labels), value in shown.items() if name == "llm_requests"
     }
     assert states == {
-        "running": 0, "waiting": 0, "swapped": 0, "preparing": 0, "held": 1, "reserved": 1,
+        "running": 0, "waiting": 1, "swapped": 0, "preparing": 0, "held": 1, "reserved": 1,
     }  # fmt: skip
     blocks = {
         labels[0]: value for (name, *labels), value in shown.items() if name == "llm_kv_blocks"
     }
     assert blocks == {"free": 5, "cached": 0, "live": 3}
     assert shown["llm_prompt_tokens_total", "computed"] == 9
+    assert shown["llm_waiting_requests", "batch"] == 1
+    assert shown["llm_waiting_requests", "normal"] == 0
     assert shown["llm_engine_silent_seconds",] == 0.5
