@@ -201,9 +201,10 @@ async def test_outputs_are_valid_and_the_same_under_preemption_and_when_split(
 
     some = generations[::4]
     expected = {g.key.request_id: outputs[g.key.request_id] for g in some}
-    async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=60, swap_bytes=0) as it:
-        assert await run(it, some) == expected
-        assert it.engine.counts().preemptions_total > 3
+    for how in ({"swap_bytes": 0}, {"async_stepping": True}):
+        async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=60, **how) as it:
+            assert await run(it, some) == expected
+            assert it.engine.counts().preemptions_total > 3
 
     prefill = noise_engine(checkpoint)
     async with prefill as source, noise_engine(checkpoint, max_num_seqs=32) as target:

@@ -8,6 +8,7 @@ import pytest
 
 from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
+from diptych.core.step import Logprob
 from diptych.engine.port import Pages
 
 from .conftest import Watched, make_generation, tiny_engine
@@ -101,3 +102,40 @@ async def test_forced_tokens_resume_a_sequence_where_another_engine_left_it() ->
     tokens = (await alone([whole], "served"))["a"]
     rest = make_generation("b", prompt_len=20, max_new=12, sampling=how, forced=tokens[:7])
     assert (await alone([rest], "served"))["b"] == tokens[7:]
+
+
+async def test_log_probabilities_are_the_same_alone_in_a_batch_and_behind_a_hand_off(
+    rng: random.Random,
+) -> None:
+    generations = [
+        replace(g, sampling=replace(g.sampling, logprobs=i % 4, frequency_penalty=0.5))
+        for i, g in enumerate(random_generations(rng, 8))
+    ]
+
+    def told(it: Watched, name: str) -> list[Logprob]:
+        for row in it.rows(name):
+            assert len(row.logprobs) == len(row.token_ids)
+        return [logprob for row in it.rows(name) for logprob in row.logprobs]
+
+    expected = {}
+    async with tiny_engine("served", max_model_len=256) as it:
+        for generation in generations:
+            name = generation.key.request_id
+            await it.engine.submit(generation, hold=False)
+            await it.finished(name)
+            expected[name] = told(it, name)
+            assert all(
+                len(logprob.top) == generation.sampling.logprobs for logprob in expected[name]
+            )
+    async with tiny_engine("served", max_model_len=256, max_batch_tokens=64) as source:
+        for generation in generations:
+            await source.engine.submit(generation, hold=True)
+        async with tiny_engine("served", max_model_len=256) as target:
+            for generation in generations:
+                name = generation.key.request_id
+                await source.until(lambda name=name: source.rows(name))
+                if source.rows(name)[-1].finish is None:
+                    await target.engine.adopt(await move(source, target, generation))
+                    await target.finished(name)
+            found = {name: told(source, name) + told(target, name) for name in expected}
+    assert found == expected
