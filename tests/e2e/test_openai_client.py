@@ -1,7 +1,10 @@
 """The official OpenAI client against the whole platform, each station a process."""
 
+import json
+import re
 from collections.abc import Iterator
 
+import jsonschema
 import openai
 import pytest
 
@@ -10,6 +13,19 @@ from diptych.testing.platform import Platform, platform
 MODEL = "tiny-noise"
 USER = [{"role": "user", "content": "Hello, who are you?"}]
 ANSWER = {"thinking": {"type": "disabled"}}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "count": {"type": "integer", "minimum": 0, "maximum": 999},
+    },
+    "required": ["name", "count"],
+    "additionalProperties": False,
+}
+
+
+def as_format(schema: object) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +117,54 @@ def test_a_stop_string_cuts_the_answer_before_it(client: openai.OpenAI) -> None:
     assert reply.choices[0].message.content == text[: text.index(stop)]
 
 
+@pytest.mark.parametrize("thinking", ["disabled", "enabled"])
+def test_an_answer_in_json_satisfies_its_schema(client: openai.OpenAI, thinking: str) -> None:
+    found = 0
+    for seed in range(3):
+        wish = {"model": MODEL, "messages": USER, "max_tokens": 150, "seed": seed}
+        extra = {"thinking": {"type": thinking}, "logit_bias": {"945": 8}}  # </think>
+        wish |= {"response_format": as_format(SCHEMA), "extra_body": extra}
+        (choice,) = client.chat.completions.create(**wish).choices
+        chunks = list(client.chat.completions.create(**wish, stream=True))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert text == choice.message.content
+        if choice.finish_reason == "stop":
+            jsonschema.validate(json.loads(text), SCHEMA)
+            found += 1
+    assert found >= 2
+
+
+def test_every_choice_keeps_to_a_pattern(client: openai.OpenAI) -> None:
+    extra = {**ANSWER, "structured_outputs": {"regex": "(ja|nein)[!?]{2}"}}
+    reply = client.chat.completions.create(model=MODEL, messages=USER, n=4, extra_body=extra)
+    for choice in reply.choices:
+        assert re.fullmatch("(ja|nein)[!?]{2}", choice.message.content or "")
+        assert choice.finish_reason == "stop"
+
+
+def test_log_probabilities_cover_every_token_from_the_first_to_the_last(
+    client: openai.OpenAI,
+) -> None:
+    extra = {**ANSWER, "ignore_eos": True, "return_token_ids": True}
+    wish = {"model": MODEL, "messages": USER, "max_tokens": 20, "temperature": 0}
+    wish |= {"logprobs": True, "top_logprobs": 3, "extra_body": extra}
+    (choice,) = client.chat.completions.create(**wish).choices
+    assert choice.logprobs is not None and choice.logprobs.content is not None
+    entries = choice.logprobs.content
+    said = b"".join(bytes(entry.bytes or []) for entry in entries).decode(errors="replace")
+    assert said == choice.message.content  # noise is not always UTF-8
+    for entry in entries:
+        assert len(entry.top_logprobs) == 3
+        assert entry.logprob == max(top.logprob for top in entry.top_logprobs) < 0
+    streamed = [
+        entry
+        for chunk in client.chat.completions.create(**wish, stream=True)
+        if chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content or []
+    ]
+    assert streamed == entries
+
+
 def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-nothing", messages=USER)
@@ -132,7 +196,14 @@ def test_malformed_json_is_a_bad_request(client: openai.OpenAI) -> None:
             "messages",
         ),
         ({"temperature": 3}, "invalid_value", "temperature"),
-        ({"logprobs": True}, "unsupported_parameter", "logprobs"),
+        ({"top_logprobs": 2}, "conflicting_parameters", "top_logprobs"),
+        ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
+        ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias"),
+        (
+            {"response_format": as_format({"type": "array", "uniqueItems": True})},
+            "invalid_schema",
+            "response_format.json_schema.schema.uniqueItems",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -36,7 +36,7 @@ from diptych.text.tokenizer import Marker, Tokenizer
 from .conftest import Watched, watched
 from .test_runner import move
 
-MAX_NEW = 160
+MAX_NEW = 128
 NODE = {
     "type": "object",
     "properties": {
@@ -199,7 +199,7 @@ async def test_outputs_are_valid_and_the_same_under_preemption_and_when_split(
         outputs = await run(it, generations)
     judge(outputs, checkpoint, model_tokens)
 
-    some = generations[::4]
+    some = generations[::5]
     expected = {g.key.request_id: outputs[g.key.request_id] for g in some}
     for how in ({"swap_bytes": 0}, {"async_stepping": True}):
         async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=60, **how) as it:
