@@ -25,7 +25,8 @@ class Guides:
         if generation.constraint is None:
             return None
         grammars = await self._loaded()
-        compiled = await grammars.prepare(generation.constraint)
+        has_output = bool(generation.forced)  # then somebody has compiled it before
+        compiled = await grammars.prepare(generation.constraint, is_tried=has_output)
         matcher = grammars.matcher(compiled, after=generation.constraint_after or None)
         return Guide(matcher, self._vocabulary.num_words, len(generation.prompt))
 

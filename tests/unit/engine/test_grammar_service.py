@@ -71,6 +71,14 @@ async def test_a_grammar_is_compiled_once_and_kept(grammars: Grammars) -> None:
     assert replay(matcher, [VOCABULARY.token_id("</think>")])
 
 
+async def test_what_another_worker_has_tried_needs_no_side_process() -> None:
+    fresh = Grammars(VOCABULARY)
+    first = await fresh.prepare(small(1), is_tried=True)
+    assert await fresh.prepare(small(1)) is first
+    assert fresh._trial._process is None
+    await fresh.close()
+
+
 async def test_a_refusal_is_the_callers_fault_and_remembered(grammars: Grammars) -> None:
     wrong = of(json={"not": {}})
     for _ in range(2):

@@ -43,9 +43,10 @@ class Grammars:
             task.cancel()
         await self._trial.close()
 
-    async def prepare(self, constraint: Constraint) -> Compiled:
+    async def prepare(self, constraint: Constraint, *, is_tried: bool = False) -> Compiled:
         """The compiled grammar. BadRequest (`invalid_schema`) if it cannot be enforced within the
-        limits, Overloaded if too many wait."""
+        limits, Overloaded if too many wait. One that another worker has tried is not tried again.
+        """
         key = constraint.key
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -55,7 +56,7 @@ class Grammars:
             raise BadRequest(known.message, code=known.code, param=known.param)
         task = self._making.get(key)
         if task is None:
-            task = self._making[key] = asyncio.create_task(self._make(constraint))
+            task = self._making[key] = asyncio.create_task(self._make(constraint, is_tried))
             task.add_done_callback(lambda done: self._made(key, done))
         return await asyncio.shield(task)
 
@@ -82,9 +83,10 @@ class Grammars:
         if not task.cancelled():
             task.exception()  # whoever asked for it may be gone: it counts as seen
 
-    async def _make(self, constraint: Constraint) -> Compiled:
+    async def _make(self, constraint: Constraint, is_tried: bool) -> Compiled:
         try:
-            await self._trial.run(constraint)
+            if not is_tried:
+                await self._trial.run(constraint)
             compiled = await asyncio.to_thread(self._compile, constraint)
         except BadRequest as error:
             self._refused[constraint.key] = error
