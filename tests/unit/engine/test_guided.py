@@ -191,6 +191,7 @@ def judge(outputs: dict[str, Output], checkpoint: Path, model_tokens: Tokenizer)
     assert stopped >= 0.95 * bounded, (stopped, bounded)
 
 
+@pytest.mark.timeout(300)
 async def test_outputs_are_valid_and_the_same_under_preemption_and_when_split(
     checkpoint: Path, model_tokens: Tokenizer, rng: random.Random
 ) -> None:
@@ -199,10 +200,10 @@ async def test_outputs_are_valid_and_the_same_under_preemption_and_when_split(
         outputs = await run(it, generations)
     judge(outputs, checkpoint, model_tokens)
 
-    some = generations[::5]
+    some = generations[::6]
     expected = {g.key.request_id: outputs[g.key.request_id] for g in some}
     for how in ({"swap_bytes": 0}, {"async_stepping": True}):
-        async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=60, **how) as it:
+        async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=34, **how) as it:
             assert await run(it, some) == expected
             assert it.engine.counts().preemptions_total > 3
 
