@@ -2,7 +2,7 @@
 
 `deterministic` adds one rule to what holds in every mode (docs/determinism.md): a cached prefix is
 adopted up to its last anchor only. `async_stepping` is off by default: on the CPU the model is
-itself a thread of Python, and a step that overlaps cost 1 to 2 % more than it hid.
+itself a thread of Python, and a step that overlaps cost up to 11 % more than it hid.
 """
 
 from collections.abc import Collection, Iterator

@@ -204,6 +204,8 @@ async def test_outputs_are_valid_and_the_same_under_preemption_and_when_split(
     expected = {g.key.request_id: outputs[g.key.request_id] for g in some}
     for how in ({"swap_bytes": 0}, {"async_stepping": True}):
         async with noise_engine(checkpoint, max_num_seqs=24, num_blocks=34, **how) as it:
+            for generation in some:  # compiled first, so that all of them want pages at once
+                await it.engine.prepare(generation)
             assert await run(it, some) == expected
             assert it.engine.counts().preemptions_total > 3
 
