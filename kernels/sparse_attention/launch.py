@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from diptych.kernels.sparse_attention import kernel
+from diptych.kernels.sparse_attention import kernel, native
 
 WIDENED = 1024  # rows from which widening all records first pays
 
@@ -15,13 +15,14 @@ WIDENED = 1024  # rows from which widening all records first pays
 class Settings:
     """`shares`: programs over a row's keys; a fixed number gives a row the same bits anywhere.
 
-    `explicit` runs `hopper.attend`, `widened` the prefill form of it in `wide.py` (one share); the
-    rest of the fields is for `kernel.attend`.
+    `explicit` runs `hopper.attend`, `widened` the prefill form of it in `wide.py`, `native` that in
+    `prefill.cu` (both one share); the rest of the fields is for `kernel.attend`.
     """
 
     shares: int
     explicit: bool = False
     widened: bool = False
+    native: bool = False
     block: int = 32
     warps: int = 4
     stages: int = 2
@@ -33,7 +34,10 @@ def settings_for(q: Tensor) -> Settings:
     rows = q.shape[0]
     explicit = q.shape[1:] == (64, 512) and torch.cuda.get_device_capability(q.device) == (9, 0)
     shares = 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
-    return Settings(shares, explicit, explicit and rows >= WIDENED, block=64 if explicit else 32)
+    wide = explicit and rows >= WIDENED
+    return Settings(
+        shares, explicit, wide, wide and native.is_available(), block=64 if explicit else 32
+    )
 
 
 def widened(
@@ -93,6 +97,8 @@ def sparse_attention(
     if window_index.shape[1] % s.block or entry_index.shape[1] % s.block:
         raise ValueError(f"index lists must be a multiple of {s.block} wide")
     out = torch.empty_like(q) if out is None else out
+    if s.native:
+        return native.sparse_attention(q, window, window_index, entries, entry_index, sink, out)
     if s.widened:
         return widened(q, window, window_index, entries, entry_index, sink, out, s.block)
     split = s.shares > 1

@@ -81,8 +81,15 @@ def string_of(least: int, most: int | None) -> Node:
         return NOTHING
     if most is not None:
         return Lexeme(seq(Text('"'), repeat(PLAIN, least, most), Text('"')))
-    escapes = repeat(seq(_ESCAPE, repeat(PLAIN, 0, None)), 0, None)
-    return Lexeme(seq(Text('"'), repeat(PLAIN, least, None), escapes, Text('"')))
+    if least == 0:
+        return STRING
+    counted = repeat(PLAIN, least, None)
+    return Lexeme(
+        alt(
+            seq(Text('"'), counted, Text('"')),
+            seq(Text('"'), counted, _ESCAPE, _REST, Text('"')),
+        )
+    )
 
 
 def string_from(start: str) -> Node:
