@@ -4,7 +4,8 @@ from typing import Literal
 
 from diptych.core.phases import Finish
 from diptych.gateway.events import Emit, End
-from diptych.text.parser import Parser, Piece
+from diptych.text.parser import Parser
+from diptych.text.pieces import Piece, joined
 
 FinishReason = Literal["stop", "length"]
 
@@ -38,7 +39,9 @@ class Answer:
             self.token_ids.append(token_id)
             if token_id != emit.stop_token:
                 pieces += self._parser.push(token_id)
-        return _joined(pieces)
+        if self._parser.surplus_tokens:
+            del self.token_ids[-self._parser.surplus_tokens :]
+        return joined(pieces)
 
     def finish(self, end: End | None, cached_tokens: int) -> list[Piece]:
         """Text still held. `end` is the engine's; None when a stop string or role came first."""
@@ -47,14 +50,4 @@ class Answer:
         self.finish_reason = "length" if is_cut else "stop"
         pieces = self._parser.finish(cut=is_cut)
         self.stop_reason = self._parser.stop or (end.stop_token if end else None)
-        return _joined(pieces)
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    joined: list[Piece] = []
-    for piece in pieces:
-        if joined and joined[-1].section is piece.section:
-            joined[-1] = Piece(piece.section, joined[-1].text + piece.text)
-        else:
-            joined.append(piece)
-    return joined
+        return joined(pieces)

@@ -12,6 +12,7 @@ from diptych.gateway.pipeline import Call
 from diptych.gateway.served import TENANT, Prompt, Served
 from diptych.gateway.shapes import Shapes
 from diptych.text.chat import Chat, render
+from diptych.text.opening import Opening
 from diptych.text.parser import Parser
 
 
@@ -60,7 +61,7 @@ def parser_of(ask: Ask, served: Served) -> Parser:
     """Reads one choice's output."""
     return Parser(
         served.tokenizer,
-        thinking=ask.request.effort is not None,
+        Opening.ANSWER if ask.request.effort is None else Opening.REASONING,
         stops=ask.request.stop or (),
         ignore_eos=ask.request.ignore_eos,
     )

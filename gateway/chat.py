@@ -17,7 +17,7 @@ from diptych.gateway.pipeline import Call, Pipeline
 from diptych.gateway.served import Served
 from diptych.gateway.shapes import DONE, Shapes
 from diptych.gateway.stream import Outbox, Patience, Receive, Send, end, stream, unless_gone
-from diptych.text.parser import Piece, Section
+from diptych.text.pieces import Piece, Section, Text
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,8 @@ class _CollectedChoice:
 
     def _say(self, pieces: list[Piece]) -> None:
         for piece in pieces:
-            self.text[piece.section] += piece.text
+            if isinstance(piece, Text):
+                self.text[piece.section] += piece.text
 
 
 def _shutting_down() -> Overloaded:

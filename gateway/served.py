@@ -19,7 +19,8 @@ from diptych.core.sampling import Sampling
 from diptych.gateway.api import ChatRequest
 from diptych.router.client import Fleet
 from diptych.text import tokenizer
-from diptych.text.tokenizer import Segment, Tokenizer
+from diptych.text.markers import Segment
+from diptych.text.tokenizer import Tokenizer
 
 Number = TypeVar("Number", int, float)
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from diptych.gateway.answer import Answer
-from diptych.text.parser import Piece, Section
+from diptych.text.pieces import Piece, Section, Text
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -38,6 +38,8 @@ class Shapes:
 
     def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
         """A chunk of text; empty for reasoning that is not shown."""
+        if not isinstance(piece, Text):
+            return b""
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""

@@ -16,6 +16,11 @@ class Detokenizer:
         """Text that is certain now. An invalid sequence becomes one U+FFFD."""
         return self._decoder.decode(token)
 
+    @property
+    def is_inside(self) -> bool:
+        """A character is not complete yet."""
+        return bool(self._decoder.getstate()[0])
+
     def finish(self, *, cut: bool = False) -> str:
         """Text still held: U+FFFD for an incomplete character, nothing if the output was `cut`."""
         if cut:

@@ -13,7 +13,7 @@ from diptych.gateway import served
 from diptych.gateway.api import read_chat
 from diptych.gateway.served import Identity
 from diptych.router.client import Fleet
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny-text"
 MASTER = b"master"
