@@ -17,6 +17,7 @@ from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Receive, Send
+from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
 from diptych.telemetry.logs import request_id_var
 
 log = logging.getLogger(__name__)
@@ -36,10 +37,18 @@ _NOT_OFFERED = (
 )  # fmt: skip
 
 
-def build(served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]) -> App:
-    """The application, ready for a server; `is_connected`: the router is heard now."""
+def build(
+    served: Served,
+    chat: ChatEndpoint,
+    is_connected: Callable[[], bool],
+    door: Door | None = None,
+) -> App:
+    """The application, ready for a server; `is_connected`: the router is heard now.
+
+    Without a door everybody is let in.
+    """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    probes = Probes(served, chat, is_connected)
+    probes = Probes(served, chat, is_connected, lambda: door is not None and door.is_held)
     for path in ("/v1/chat/completions", "/chat/completions"):
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     for path in ("/v1/models", "/models"):
@@ -50,7 +59,9 @@ def build(served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]) 
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
     app.add_exception_handler(HTTPException, _refuse)
-    app.add_middleware(_Front, served=served)
+    if door is not None:
+        app.add_middleware(_Doorway, door=door)
+    app.add_middleware(Front, version=lambda: served.version)
     return app
 
 
@@ -69,26 +80,39 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return Response(body, problem.http_status, error.headers, "application/json")
 
 
-class _Front:
+class _Doorway:
+    """Where the door stands."""
+
+    def __init__(self, app: App, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.pass_through(self._app, scope, receive, send)
+
+
+class Front:
     """Names every request, and answers whatever nobody answered."""
 
-    def __init__(self, app: App, served: Served) -> None:
+    def __init__(self, app: App, version: Callable[[], str]) -> None:
         self._app = app
-        self._served = served
+        self._version = version
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request_id = scope["request_id"] = f"req_{secrets.token_hex(16)}"
+        scope[HEADERS_IN_SCOPE] = {}
         request_id_var.set(request_id)
-        common = _common_headers(request_id, self._served.version, scope["headers"])
+        common = _common_headers(request_id, self._version(), scope["headers"])
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
-                message["headers"] = [*message.get("headers", ()), *common]
+                more = [(n.encode(), v.encode()) for n, v in scope[HEADERS_IN_SCOPE].items()]
+                message["headers"] = [*message.get("headers", ()), *common, *more]
                 log.debug("%s %s %d", scope["method"], scope["path"], message["status"])
             await send(message)
 

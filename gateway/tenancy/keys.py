@@ -47,6 +47,9 @@ class Limits:
         return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
 
+NO_LIMITS = Limits()
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A secret as it is kept."""
@@ -69,7 +72,7 @@ class ApiKey:
     secrets: tuple[Stored, ...]  # newest first
     creator: str = ""
     models: tuple[str, ...] = ()  # () is all
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
     priority_class: str = ""
     networks: tuple[str, ...] = ()  # () is everywhere
     expires_s: float | None = None
@@ -129,8 +132,8 @@ class Principal:
     tenant: str
     scopes: frozenset[Scope]
     models: tuple[str, ...] = ()
-    limits: Limits = Limits()
-    tenant_limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
+    tenant_limits: Limits = NO_LIMITS
     priority_class: str = ""
     is_accounted: bool = True
 

@@ -52,7 +52,8 @@ class RedisBook:
 
     async def settle(self, lease: str, holds: Sequence[Hold], units: Sequence[int]) -> None:
         """In Redis, or where it was taken. If Redis is away now, the lease lapses there."""
-        shared, own = [], []
+        shared: list[tuple[Hold, int]] = []
+        own: list[tuple[Hold, int]] = []
         for hold, used in zip(holds, units, strict=True):
             is_own = (lease, hold.meter.name) in self._alone_leases
             (own if is_own else shared).append((hold, used))
@@ -100,7 +101,7 @@ class RedisBook:
         self, verb: str, lease: str, holds: Sequence[Hold], texts: Sequence[str]
     ) -> Any:
         keys = [hold.meter.name for hold in holds]
-        arguments = [verb, lease, self._now_us(), LEASE_S * 1_000_000]
+        arguments: list[str | int] = [verb, lease, self._now_us(), LEASE_S * 1_000_000]
         for hold, text in zip(holds, texts, strict=True):
             arguments += [*_spell(hold.meter), text]
         return await self._line.call(lambda client: self._run(keys, arguments, client))

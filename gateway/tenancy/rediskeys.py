@@ -67,7 +67,8 @@ class RedisKeys:
 
     async def tenants(self) -> dict[str, Limits]:
         records = await self._line.call(lambda redis: redis.hgetall(TENANTS))
-        return {name: Limits(**json.loads(record)) for name, record in sorted(records.items())}
+        named = sorted((text_of(name), record) for name, record in records.items())
+        return {name: Limits(**json.loads(record)) for name, record in named}
 
     async def set_tenant_limits(self, tenant: str, limits: Limits) -> None:
         await self._write(TENANTS, tenant, json.dumps(asdict(limits)))

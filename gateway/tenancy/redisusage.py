@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
+
+from redis.asyncio import Redis
 
 from diptych.gateway.tenancy.meters import Quota
-from diptych.gateway.tenancy.redisline import Line
+from diptych.gateway.tenancy.redisline import Line, text_of
 from diptych.gateway.tenancy.usage import COUNTS, GroupBy, Record, Total, UsageStore, counts_of
 
 TOTALS = "diptych:usage:"  # + day -> hash of counts by [key, tenant, model, count]
@@ -38,21 +41,19 @@ class RedisUsage:
         await self._own.add(records)
         for record in records:
             owner = [record.key_id, record.tenant, record.model]
-            arguments = [record.key_id, str(int(record.began_s // 60 * 60)), SEEN_S, KEPT_S]
+            minute = int(record.began_s // 60 * 60)
+            arguments: list[str | int] = [record.key_id, minute, SEEN_S, KEPT_S]
             for name, count in zip(COUNTS, counts_of(record), strict=True):
                 if count:
                     arguments += [json.dumps([*owner, name]), count]
             keys = [TOTALS + record.day, SEEN + record.request_id, LAST_USED]
-            await self._line.call(
-                lambda redis, keys=keys, arguments=arguments: self._count(keys, arguments, redis)
-            )
+            await self._line.call(partial(self._count, keys, arguments))
 
     async def totals(self, first_day: str, last_day: str, group_by: GroupBy) -> list[Total]:
         sums: dict[str, dict[str, int]] = {}
         for day in await self._days(first_day, last_day):
-            for field, count in (
-                await self._line.call(lambda r, d=day: r.hgetall(TOTALS + d))
-            ).items():
+            counts = await self._line.call(partial(_read, name=TOTALS + day))
+            for field, count in counts.items():
                 key_id, tenant, model, name = json.loads(field)
                 names = {"key": key_id, "tenant": tenant, "model": model, "day": day}
                 group = sums.setdefault(names[group_by], dict.fromkeys(COUNTS, 0))
@@ -64,7 +65,7 @@ class RedisUsage:
         return await self._own.spent(quota)
 
     async def last_used(self) -> dict[str, float]:
-        minutes = await self._line.call(lambda redis: redis.hgetall(LAST_USED))
+        minutes = await self._line.call(partial(_read, name=LAST_USED))
         return {key_id: float(minute) for key_id, minute in minutes.items()}
 
     async def forget(self, *, key_id: str = "", user_hash: str = "") -> int:
@@ -78,9 +79,13 @@ class RedisUsage:
         await self._line.close()
 
     async def _days(self, first_day: str, last_day: str) -> list[str]:
-        async def scan(redis: object) -> list[str]:
-            names = self._line.client.scan_iter(match=TOTALS + "2*", count=1000)
+        async def scan(redis: Redis) -> list[str]:
+            names = redis.scan_iter(match=TOTALS + "2*", count=1000)
             return sorted([str(name).removeprefix(TOTALS) async for name in names])
 
         days = await self._line.call(scan)
         return [day for day in days if first_day <= day <= last_day]
+
+
+async def _read(redis: "Redis", name: str) -> dict[str, str]:
+    return {text_of(field): text_of(value) for field, value in (await redis.hgetall(name)).items()}

@@ -102,9 +102,9 @@ class Visit:
             raise
         except asyncio.CancelledError:
             if self._is_aborted and self._task is not None and self._task.uncancel() == 0:
-                error = refusals.aborted()
-                self.fail(error)
-                raise error from None
+                wish = refusals.aborted()
+                self.fail(wish)
+                raise wish from None
             raise
         finally:
             self._task = None
