@@ -79,13 +79,16 @@ def render(chat: Chat) -> list[Segment]:
     opening = [*first, *definitions(chat.tools)]
     if chat.schema is not None:
         opening.append(response_format(chat.schema))
-    if chat.effort is not None and (spoken or prefix or opening):
+    is_thinking, is_asked = chat.effort is not None, bool(spoken or opening)
+    if chat.effort is not None and (is_asked or prefix):
         opening.insert(0, effort_line(chat.effort))
     segments: list[Segment] = [Marker.BOS]
     if opening:
         segments += [Marker.SYSTEM, *opening]
-    segments += _turns(rest, keeps_reasoning=chat.effort is not None and bool(chat.tools))
-    return [*segments, *(_continued(prefix, chat) if prefix else _header(chat))]
+    segments += _turns(rest, keeps_reasoning=is_thinking and bool(chat.tools))
+    if prefix is None:
+        return segments + _header(chat)
+    return segments + _continued(prefix, reasons=is_thinking and is_asked)
 
 
 def effort_line(effort: int) -> str:
@@ -114,10 +117,13 @@ def _turns(messages: Iterable[Message], *, keeps_reasoning: bool) -> Iterator[Se
                 for message in run:
                     order = {call.id: index for index, call in enumerate(message.calls)}
                     yield from _answered(message, keeps_reasoning=keeps_reasoning)
-            case _:
+            case Role.SYSTEM:
                 for message in run:
-                    yield Marker.SYSTEM if role is Role.SYSTEM else Marker.REMINDER
+                    yield Marker.SYSTEM
                     yield from _flat(message.content)
+            case Role.REMINDER:  # of several in a row, the first: so the model's makers do it
+                yield Marker.REMINDER
+                yield from _flat(next(run).content)
 
 
 def _speaker(message: Message) -> Role:
@@ -138,10 +144,13 @@ def _answered(message: Message, *, keeps_reasoning: bool) -> list[Segment]:
     return [Marker.ASSISTANT, *reasoning, Marker.END_THINK, *content, *calls, Marker.EOS]
 
 
-def _continued(message: Message, chat: Chat) -> list[Segment]:
-    """The beginning of an answer, left open: its reasoning if there is no text yet."""
+def _continued(message: Message, *, reasons: bool) -> list[Segment]:
+    """The beginning of an answer, left open: its reasoning if there is no text yet.
+
+    Without reasoning if it answers nothing: so the model's makers do it.
+    """
     content = _own(_text(message))
-    if chat.effort is None:
+    if not reasons:
         return [Marker.ASSISTANT, Marker.END_THINK, *content]
     reasoning = [Marker.THINK, *_own(message.reasoning)]
     return [Marker.ASSISTANT, *reasoning, *([Marker.END_THINK, *content] if content else [])]

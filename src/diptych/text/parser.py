@@ -184,6 +184,8 @@ class Parser:
                 self._text(marker.value)
         elif self._section is Section.REASONING:
             self._end_reasoning()
+        else:
+            self._release(len(self._held))
 
     def _end_turn(self) -> None:
         """Somebody else's turn would begin: everything held leaves."""
