@@ -14,11 +14,11 @@ from diptych.gateway.admin import accounts, keyring, platform
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
 from diptych.gateway.app import App, Front
-from diptych.gateway.body import MAX_BODY_BYTES
+from diptych.gateway.body import check_size, too_large
 from diptych.gateway.errors import HttpError, envelope, headers
 
 MAX_ADMIN_BODY_BYTES = 1 << 20
-assert MAX_ADMIN_BODY_BYTES < MAX_BODY_BYTES
+_REFUSED = "diptych.refused"
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
@@ -68,6 +68,8 @@ class _Bounded:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        declared = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        check_size(declared, MAX_ADMIN_BODY_BYTES)
         size_bytes = 0
 
         async def bounded() -> Any:
@@ -75,8 +77,10 @@ class _Bounded:
             message = await receive()
             size_bytes += len(message.get("body", b""))
             if size_bytes > MAX_ADMIN_BODY_BYTES:
-                text = f"The body is larger than {MAX_ADMIN_BODY_BYTES} bytes."
-                raise HttpError(413, "request_too_large", text)
+                scope[_REFUSED] = too_large(
+                    MAX_ADMIN_BODY_BYTES
+                )  # the framework hides what we raise
+                raise scope[_REFUSED]
             return message
 
         return await self._app(scope, bounded, send)
@@ -89,7 +93,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return _tell(request, HttpError(405, "method_not_allowed", f"Use {allowed} here."))
     if error.status_code == 404:
         return _tell(request, HttpError(404, "unknown_url", "No such path; see /openapi.json."))
-    return _tell(request, BadRequest("The body is not valid JSON.", code="invalid_json"))
+    invalid = BadRequest("The body is not valid JSON.", code="invalid_json")
+    return _tell(request, request.scope.get(_REFUSED, invalid))
 
 
 async def _explain(request: Request, error: Exception) -> Response:

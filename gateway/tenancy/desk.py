@@ -27,6 +27,7 @@ OVERLAP_S = 86_400.0
 MAX_OVERLAP_S = 30 * 86_400.0
 MAX_LIMIT = 100_000_000  # a minute's tokens; the arithmetic of meters.py is exact up to here
 MAX_QUOTA = 10**15
+LAST_S = 253_402_300_800  # the year 10000
 MAX_MODELS = 64
 MAX_NETWORKS = 64
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -214,7 +215,7 @@ def _check(wish: Wish, now_s: float) -> None:
         raise _wrong("class", "expected at most 32 of a-z, 0-9, _ and -")
     if len(wish.networks) > MAX_NETWORKS or not all(map(_is_network, wish.networks)):
         raise _wrong("networks", f"expected at most {MAX_NETWORKS} networks such as 10.0.0.0/8")
-    if wish.expires_s is not None and not now_s < wish.expires_s < 2**33:
+    if wish.expires_s is not None and not now_s < wish.expires_s < LAST_S:
         raise _wrong("expires_at", "expected a time in the future")
 
 

@@ -19,6 +19,7 @@ _COLUMNS = {"key": "key_id", "tenant": "tenant", "model": "model", "day": "day"}
 _FIELDS = tuple(field.name for field in dataclasses.fields(Record))
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS records (
   request_id TEXT PRIMARY KEY, {", ".join(_FIELDS[1:])}
 ) WITHOUT ROWID;
