@@ -19,6 +19,7 @@ class Opening(StrEnum):
     ANSWER = auto()
     MORE_ANSWER = auto()
     CALLS = auto()
+    PLAIN = auto()  # no sections at all
 
     @property
     def is_reasoning(self) -> bool:
@@ -26,11 +27,11 @@ class Opening(StrEnum):
 
 
 def opening_of(prompt: Sequence[Segment]) -> Opening:
-    """Of a rendered prompt. Without a header of the assistant at its end, it is plain text."""
+    """Of a rendered prompt. Without a header of the assistant at its end, it is a plain text's."""
     if tuple(prompt[-len(OPEN_CALLS) :]) == OPEN_CALLS:
         return Opening.CALLS
     if prompt and prompt[-1] in _TASKS:
-        return Opening.MORE_ANSWER
+        return Opening.PLAIN
     has_text = False
     for segment in reversed(prompt):
         match segment:
@@ -42,7 +43,7 @@ def opening_of(prompt: Sequence[Segment]) -> Opening:
                 break
             case _:
                 has_text = has_text or segment != ""
-    return Opening.MORE_ANSWER
+    return Opening.PLAIN
 
 
 _TASKS = frozenset(task.value for task in Task)

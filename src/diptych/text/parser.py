@@ -18,7 +18,9 @@ from diptych.text.stops import StopFinder
 from diptych.text.tokenizer import Tokenizer
 from diptych.text.tools import Tool
 
-_MARKERS = ROLES | {Marker.EOS, Marker.PAD, Marker.THINK, Marker.END_THINK, Marker.DSML}
+_PLAIN_MARKERS = ROLES | {Marker.EOS, Marker.PAD}
+_MARKERS = _PLAIN_MARKERS | {Marker.THINK, Marker.END_THINK, Marker.DSML}
+_TAIL = "\n</"
 _OPENING_KINDS = (Kind.CALLS, Kind.OLD_CALLS, Kind.INVOKE)
 
 
@@ -44,11 +46,13 @@ class Parser:
         from the token after `min_tokens`.
         """
         self._token_bytes = tokenizer.token_bytes
-        self._markers = {i: m for m in _MARKERS if (i := tokenizer.find(m)) is not None}
+        self._is_plain = opening is Opening.PLAIN
+        markers = _PLAIN_MARKERS if self._is_plain else _MARKERS
+        self._markers = {i: m for m in markers if (i := tokenizer.find(m)) is not None}
         self._section = Section.REASONING if opening.is_reasoning else Section.CONTENT
         self._at_start = opening in (Opening.REASONING, Opening.ANSWER)
         self._decoder = Detokenizer()
-        self._spelled = Spelled(_MARKERS)
+        self._spelled = Spelled(markers)
         self._held = ""  # at the end of a text: line ends, and the beginning of a tag
         self._held_by: list[int] = []  # of each of these characters, the number of its token
         self._tag: TagReader | None = None
@@ -134,9 +138,9 @@ class Parser:
             self.num_settled = self._held_by[0] - 1
         elif not self._decoder.is_inside:
             self.num_settled = len(self.sections)
-        out = self._out
-        if out:
-            self._out = []
+        if not self._out:
+            return []
+        out, self._out = self._out, []
         return out
 
     def _claim(self) -> None:
@@ -212,19 +216,15 @@ class Parser:
             if not text:
                 self._unclaim(len(self.sections))
                 return
-        tail = self._tail(self._held + text)
-        if self._held or tail:
-            self._held += text
-            self._held_by += [len(self.sections)] * len(text)
-            self._release(len(self._held) - tail)
-        else:
+        if self._is_plain or (not self._held and text[-1] not in _TAIL):
             self._say(text, ())
+            return
+        self._held += text
+        self._held_by += [len(self.sections)] * len(text)
+        self._release(len(self._held) - self._tail(self._held))
 
     def _tail(self, text: str) -> int:
         """Characters at the end of a text which the next token may turn into something else."""
-        last = text[-1]
-        if last not in "\n</":
-            return 0
         kept = text.removesuffix("/") if text.endswith("</") else text
         kept = kept.removesuffix("<")
         if not self._is_calling and (self._section is Section.REASONING or self._has_tools):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from json.encoder import encode_basestring
 from typing import NoReturn
 
 import orjson
@@ -18,12 +19,12 @@ def loads(text: str) -> object:
 
 def dumps(value: object) -> str:
     """Write with `", "` and `": "`, and non-ASCII characters as they are."""
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODER.encode(value)
 
 
 def escape(text: str) -> str:
     """Text as it stands between the quotes of a JSON string. Joins like the text itself."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return encode_basestring(text)[1:-1]
 
 
 def restyle(text: str) -> str:
@@ -48,6 +49,7 @@ def _reject(literal: str) -> NoReturn:
     raise ValueError(f"{literal} is not JSON")
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _EXACT = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_reject)
 
 

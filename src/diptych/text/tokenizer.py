@@ -25,6 +25,7 @@ class Tokenizer:
         self._ids = {marker: added[marker.value] for marker in Marker if marker.value in added}
         spellings = sorted(added, key=len, reverse=True)
         self._spelling = re.compile(f"({'|'.join(map(re.escape, spellings))})")
+        self._special = {token_id: text.encode() for text, token_id in added.items()}
         self._bytes = table
         self.vocab_size = len(table)
         self.longest_token_bytes = max(map(len, table))
@@ -63,6 +64,10 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes of one token, possibly part of a character; b"" for one that is not shown."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
+
+    def spelling(self, token_id: int) -> bytes:
+        """The same, but special tokens as the file spells them."""
+        return self._special.get(token_id) or self.token_bytes(token_id)
 
     def _encode_text(self, text: str) -> list[int]:
         if not text:

@@ -95,6 +95,8 @@ def invocations(calls: Iterable[ToolCall]) -> list[Segment]:
 
 def _definition(tool: Tool) -> str:
     shown = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if tool.parameters is None:
+        shown["parameters"] = {}
     return pyjson.dumps(shown)
 
 

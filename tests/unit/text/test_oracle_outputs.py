@@ -167,7 +167,7 @@ def encode(text: str, real: Tokenizer) -> tuple[int, ...]:
     return real.encode(split(text, MARKERS))
 
 
-@settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
 @given(outputs())
 def test_good_outputs_are_read_as_they_read_them(
     theirs: recipe.Tokenizer, real: Tokenizer, output: tuple[Opening, str, list[str], bool]
@@ -177,7 +177,8 @@ def test_good_outputs_are_read_as_they_read_them(
     their = Theirs(theirs, opening, stops, has_calls)
     parser = Parser(real, opening, tools=TOOLS if has_calls else (), stops=stops)
     assert ours(parser, ids) == their.read(ids)
-    if opening.is_reasoning:
+    counts_once = not any(re.search(b"\n[^\n]+\n", real.token_bytes(i)) for i in ids)
+    if opening.is_reasoning and counts_once:  # they count such a token twice
         assert parser.reasoning_tokens == their.reasoning_tokens
 
 

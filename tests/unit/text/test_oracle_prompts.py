@@ -146,7 +146,7 @@ def encoding(checkpoint: Path) -> recipe.DeepseekV41Encoding:
     return recipe.DeepseekV41Encoding().with_special_tokens(MARKERS).with_tokenizer(loaded)
 
 
-@settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
 @given(chats())
 def test_prompts_are_theirs(
     encoding: recipe.DeepseekV41Encoding, real: Tokenizer, both: tuple[dict[str, Any], Chat]

@@ -23,6 +23,7 @@ from diptych.text.pieces import (
     Text,
     joined,
 )
+from diptych.text.tokenizer import Tokenizer
 from diptych.text.tools import Tool, ToolCall, invocations
 
 TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
@@ -180,6 +181,14 @@ def test_leading_newlines_count_in_a_continued_text_only(
     opening: Opening, reasoning: str, content: str
 ) -> None:
     assert read("\na</think>\n\nb", opening).told == (reasoning, content, [])
+
+
+def test_plain_text_has_no_sections_and_no_calls(real: Tokenizer) -> None:
+    text = "\n<think>a</think>\n" + CALL
+    ids = real.encode(split(text + "<｜end▁of▁sentence｜>", MARKERS))
+    assert feed(Parser(real, Opening.PLAIN, tools=TOOLS), ids).told == ("", text, [])
+    parser = Parser(real, Opening.PLAIN, stops=["a<"])
+    assert feed(parser, ids).told == ("", "\n<think>", [])
 
 
 @pytest.mark.parametrize("role", sorted(ROLES, key=str))
@@ -498,10 +507,10 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     st.lists(st.sampled_from(FRAGMENTS), max_size=25),
-    st.sampled_from(Opening),
+    st.sampled_from(sorted(set(Opening) - {Opening.PLAIN})),
     st.booleans(),
     st.booleans(),
     st.booleans(),
@@ -549,7 +558,7 @@ JSON = st.recursive(
 NAMES = st.text(st.characters(exclude_characters='"', exclude_categories=("Cs",)), max_size=8)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.dictionaries(NAMES, JSON, max_size=4), min_size=1, max_size=3))
 def test_calls_render_to_what_was_parsed(arguments: list[dict[str, object]]) -> None:
     texts = [json.dumps(a, ensure_ascii=False) for a in arguments]
