@@ -27,6 +27,7 @@ from diptych.gateway.tenancy.peers import is_loopback, network_of
 from diptych.gateway.tenancy.peppers import Peppers
 
 FAILURES_PER_MIN = 20
+NOTES_PER_MIN = 60  # of all addresses together: strangers must not fill the audit log
 SWEEP_AT = 4096
 CANARY = Principal(
     "canary", "~platform", frozenset({Scope.INFERENCE}), is_accounted=False
@@ -63,6 +64,8 @@ class Authentication:
         self._now_s = now_s
         self._failures = Rate("failures", FAILURES_PER_MIN)
         self._full_at_us: dict[str, int] = {}
+        self._notes = Rate("notes", NOTES_PER_MIN)
+        self._notes_full_at_us = 0
         self._nobody = stored(issue(), peppers)
         self.num_failures = 0
 
@@ -109,11 +112,17 @@ class Authentication:
         if wait_us:
             return refusals.bad_keys_too_often(wait_us / 1e6)
         if full_at_us <= now_us:  # the first for a while: one entry in the audit log tells it
-            self._on_failure(address, key_id)
+            self._note(address, key_id, now_us)
         self._full_at_us[network] = max(full_at_us, now_us) + self._failures.cost_us(1)
         if len(self._full_at_us) > SWEEP_AT:
             self._full_at_us = {n: at for n, at in self._full_at_us.items() if at > now_us}
         return refusals.bad_key()
+
+    def _note(self, address: str, key_id: str, now_us: int) -> None:
+        if self._notes.wait_us(self._notes_full_at_us, now_us, 1) == 0:
+            start_us = max(self._notes_full_at_us, now_us)
+            self._notes_full_at_us = start_us + self._notes.cost_us(1)
+            self._on_failure(address, key_id)
 
 
 async def refuse_open_port(host: str, store: KeyStore, allows_anonymous: bool) -> None:

@@ -36,14 +36,20 @@ async def nothing_spent(quota: Quota) -> int:
     return 0
 
 
+def steady_clock() -> Callable[[], float]:
+    """Seconds since 1970 that never go back, whoever sets the machine's clock."""
+    start_s = time.time() - time.monotonic()
+    return lambda: start_s + time.monotonic()
+
+
 class MemoryBook:
     """A Book of one process."""
 
     def __init__(
-        self, spent: Spent = nothing_spent, now_s: Callable[[], float] = time.time
+        self, spent: Spent = nothing_spent, now_s: Callable[[], float] | None = None
     ) -> None:
         self._spent = spent
-        self._now_s = now_s
+        self._now_s = now_s or steady_clock()
         self._full_at: dict[str, int] = {}
         self._places: dict[str, dict[str, int]] = {}  # meter -> lease -> lapses at, µs
         self._used: dict[str, int] = {}

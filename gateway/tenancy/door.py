@@ -1,13 +1,15 @@
 """In front of the endpoints: who asks, may they, and is it too often? Before any body is read."""
 
+import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from diptych.core.errors import DiptychError, Overloaded
+from diptych.core.errors import Broken, DiptychError, Overloaded
 from diptych.gateway.body import check_size
+from diptych.gateway.errors import ClientGone
 from diptych.gateway.tenancy.authentication import Authentication
 from diptych.gateway.tenancy.book import Book
 from diptych.gateway.tenancy.clerk import Clerk
@@ -66,13 +68,16 @@ class Door:
             finally:
                 scope[HEADERS_IN_SCOPE] = limit_headers(visit, is_anthropic(path))
             await app(scope, receive, _Watched(visit, scope, send))
+            visit.finish = visit.finish or "done"
         except DiptychError as error:
             visit.fail(error)
             raise
-        except BaseException:
+        except (ClientGone, asyncio.CancelledError):
             visit.finish = visit.finish or "aborted"
             raise
         finally:
+            if not visit.finish:
+                visit.fail(Broken("a bug behind the door"))
             self._clerk.close(visit)
         return None
 

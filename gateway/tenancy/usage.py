@@ -27,7 +27,7 @@ class Record:
     cached: int
     completion: int
     reasoning: int
-    finish: str  # stop, length, …; "aborted" when the client left, "error" when we failed
+    finish: str  # stop, length, …; done (no tokens); aborted: the client left; error: it failed
     status: int  # HTTP; 499 when the client left before there was one
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from diptych.core.errors import BadRequest, DiptychError
+from diptych.core.errors import BadRequest, Broken, DiptychError
 from diptych.gateway.limits import too_long
 from diptych.gateway.tenancy import refusals
 from diptych.gateway.tenancy.admission import Spent, at_the_door, for_tokens, used_of
@@ -95,12 +95,15 @@ class Visit:
         self.max_new = max_new
         self._count = count
         self._task = asyncio.current_task()
+        is_over = False
         try:
             yield
+            is_over = True
         except DiptychError as error:
             self.fail(error)
             raise
         except asyncio.CancelledError:
+            self.finish = "aborted"
             if self._is_aborted and self._task is not None and self._task.uncancel() == 0:
                 wish = refusals.aborted()
                 self.fail(wish)
@@ -108,6 +111,8 @@ class Visit:
             raise
         finally:
             self._task = None
+            if not is_over and not self.finish:
+                self.fail(Broken("a bug while generating"))
 
     def abort(self) -> bool:
         """End it, as an operator's wish; False if it generates nothing now."""

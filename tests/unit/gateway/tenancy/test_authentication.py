@@ -178,6 +178,14 @@ async def test_an_address_that_fails_too_often_is_told_so_and_harms_nobody(place
     assert error.http_status == 429  # an IPv6 network counts as one
 
 
+async def test_strangers_cannot_fill_the_audit_log(place: Place) -> None:
+    await place.key()
+    for number in range(200):
+        assert (await place.refusal({}, f"192.0.2.{number}")).http_status == 401
+    assert len(place.failures) == 60
+    assert place.authentication.num_failures == 200
+
+
 async def test_the_platform_may_ask_itself(place: Place) -> None:
     await place.key()
     assert await place.ask("canary-x") is CANARY

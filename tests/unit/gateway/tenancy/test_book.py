@@ -1,12 +1,13 @@
 """The limits of one gateway."""
 
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diptych.gateway.tenancy.book import LEASE_S, MemoryBook
+from diptych.gateway.tenancy.book import LEASE_S, MemoryBook, steady_clock
 from diptych.gateway.tenancy.meters import Hold, Meter, Places, Quota, Rate, Taken
 from diptych.testing.clock import FakeClock
 from diptych.testing.histories import Enter, Pass, history, take_part
@@ -115,6 +116,14 @@ async def test_a_rate_is_charged_what_was_used_more_or_less(used: int) -> None:
     assert reading.remaining == 600 - used
     clock.advance(used / 10)
     assert (await book.take("c", [Hold(hold.meter, 600)])).refused is None
+
+
+def test_nobody_who_sets_the_clock_stops_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = steady_clock()
+    before_s = clock()
+    assert before_s == pytest.approx(time.time(), abs=1)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before_s <= clock() < before_s + 60
 
 
 async def test_idle_rates_are_forgotten() -> None:

@@ -274,6 +274,23 @@ async def test_what_we_fail_is_not_billed(guard: Guard, stream: bool) -> None:
     assert is_at_baseline(guarded)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_bug_of_ours_is_not_billed_either(
+    guard: Guard, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guarded = guard("one two", EOS)
+
+    async def break_down(*_: object) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(guarded.site.chat, "_generate", break_down)
+    reply = await guarded.ask(None, stream=stream)
+    assert reply.status_code == 500
+    total = (await totals(guarded))["anonymous"]
+    assert (total.errors, total.prompt_tokens) == (1, 0)
+    assert total.unbilled_tokens > 0
+
+
 async def test_two_tenants_never_share_a_cache_scope(guard: Guard) -> None:
     guarded = guard("x", EOS)
     keys = [await guarded.key(tenant=tenant) for tenant in ("a", "b", "a")]
