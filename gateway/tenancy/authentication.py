@@ -6,6 +6,7 @@ who sends no key at all stays anonymous.
 """
 
 import hmac
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -25,6 +26,8 @@ from diptych.gateway.tenancy.keys import (
 from diptych.gateway.tenancy.meters import Rate
 from diptych.gateway.tenancy.peers import is_loopback, network_of
 from diptych.gateway.tenancy.peppers import Peppers
+
+log = logging.getLogger(__name__)
 
 FAILURES_PER_MIN = 20
 NOTES_PER_MIN = 60  # of all addresses together: strangers must not fill the audit log
@@ -98,7 +101,12 @@ class Authentication:
         return key if key.is_valid(now_s) and key.allows_address(address) else None
 
     def _matches(self, credential: Credential, secret: Stored, now_s: float) -> bool:
-        pepper = self._peppers.find(secret.pepper) or self._peppers.newest
+        pepper = self._peppers.find(secret.pepper)
+        if pepper is None:
+            log.warning(
+                "key refused: pepper %s is not here key=%s", secret.pepper, credential.key_id
+            )
+            pepper = self._peppers.newest
         digest = credential.digest(pepper).hex()
         is_same = hmac.compare_digest(digest, secret.digest)
         return is_same and (secret.until_s is None or now_s < secret.until_s)

@@ -152,13 +152,17 @@ async def test_a_rotated_secret_overlaps_as_long_as_said(place: Place) -> None:
     assert await place.ask(newest)
 
 
-async def test_keys_of_an_older_pepper_work_while_it_is_kept(office: Office) -> None:
+async def test_keys_of_an_older_pepper_work_while_it_is_kept(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
     place = Place(office)
     key = await place.key()
     both = Place(office, peppers=Peppers((b"q" * 16, b"p" * 16)))
     assert await both.ask(key)
     without = Place(office, peppers=Peppers((b"q" * 16,)))
     assert (await without.refusal(bearer(key))).http_status == 401
+    assert "pepper" in caplog.text
+    assert key[16:] not in caplog.text
 
 
 async def test_an_address_that_fails_too_often_is_told_so_and_harms_nobody(place: Place) -> None:
