@@ -6,7 +6,7 @@ marker: only `Marker`s put there by the renderer do.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer as HfTokenizer
@@ -23,8 +23,7 @@ class Tokenizer:
         self._plain = plain
         self._added = added
         self._ids = {marker: added[marker.value] for marker in Marker if marker.value in added}
-        spellings = sorted(added, key=len, reverse=True)
-        self._spelling = re.compile(f"({'|'.join(map(re.escape, spellings))})")
+        self._spelling = re.compile(f"({_any_of(added)})")
         self._special = {token_id: text.encode() for text, token_id in added.items()}
         self._bytes = table
         self.vocab_size = len(table)
@@ -118,6 +117,17 @@ def _byte_table(vocab: dict[str, int], added: dict[str, int], hidden: set[str]) 
     for spelling, token_id in added.items():
         table[token_id] = b"" if spelling in hidden else spelling.encode()
     return table
+
+
+def _any_of(words: Collection[str]) -> str:
+    """Pattern of the longest of these words, a common beginning looked at once: there are many."""
+    tails: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            tails.setdefault(word[0], []).append(word[1:])
+    options = [re.escape(first) + _any_of(rest) for first, rest in tails.items()]
+    pattern = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})"
+    return pattern if "" not in words else f"(?:{pattern})?" if options else ""
 
 
 def _byte_alphabet() -> dict[str, int]:

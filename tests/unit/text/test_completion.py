@@ -26,7 +26,7 @@ SPELLINGS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(SPELLINGS | st.text(max_size=6), max_size=8).map("".join))
 def test_special_tokens_in_a_raw_prompt_are_those_of_the_file(
     real: Tokenizer, plain: HfTokenizer, text: str
