@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -13,12 +14,19 @@ from diptych.config import GatewaySettings, secrets_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
-from diptych.gateway import app, served
+from diptych.gateway import app, served, tls
+from diptych.gateway.admin import app as admin_app
+from diptych.gateway.admin.entrance import Entrance
+from diptych.gateway.admin.site import Levels, Site
 from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.stream import Patience
+from diptych.gateway.tenancy import office as offices
+from diptych.gateway.tenancy.authentication import refuse_open_port
+from diptych.gateway.tenancy.office import Office
+from diptych.gateway.tenancy.peers import is_loopback
 from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
@@ -36,26 +44,88 @@ CUT_S = 2  # for telling them
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup("gateway", settings.log_level)
-    _, master_key = secrets_of(settings)
-    listener = bind(settings.host, settings.port)
-    asyncio.run(_serve(settings, master_key, listener))
+    ports = Ports(settings)
+    asyncio.run(_serve(settings, ports))
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """The public port; Misconfigured if it cannot be had."""
+class Ports:
+    """What the gateway listens on. Made before anything else, so that a mistake is told first."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        certificate = tls.load(settings.tls_certificate, settings.tls_key)
+        self.public_tls = certificate.context() if certificate else None
+        self.admin_tls = _admin_tls(settings)
+        self.public = bind(settings.host, settings.port)
+        self.admin: socket.socket | None = None
+        if settings.admin_listen != "off":
+            host, _, port = settings.admin_listen.rpartition(":")
+            self.admin = bind(host.strip("[]"), int(port), "--admin-listen")
+
+    @property
+    def public_url(self) -> str:
+        return _url(self.public, self.public_tls)
+
+    @property
+    def admin_url(self) -> str:
+        """ "" if there is none."""
+        return _url(self.admin, self.admin_tls) if self.admin else ""
+
+
+def _admin_tls(settings: GatewaySettings) -> ssl.SSLContext | None:
+    """Mutual TLS if a client CA is given; without one the admin port stays on loopback."""
+    host = settings.admin_listen.rpartition(":")[0].strip("[]")
+    if settings.tls_client_ca is not None:
+        certificate = tls.load(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        if certificate is None:
+            raise Misconfigured("--tls-client-ca needs --tls-certificate and --tls-key")
+        return certificate.context()
+    if settings.admin_listen != "off" and not is_loopback(host):
+        raise Misconfigured(
+            f"--admin-listen {settings.admin_listen} can be reached from other machines; it needs "
+            "--tls-client-ca (with --tls-certificate and --tls-key), or a loopback address"
+        )
+    return None
+
+
+def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """A port to listen on; Misconfigured if it cannot be had."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
+        variable = f"DIPTYCH_{flag.strip('-').replace('-', '_').upper()}"
         raise Misconfigured(
             f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another with "
-            "--port or DIPTYCH_PORT (0 = any free one), another address with --host"
+            f"{flag} or {variable} (0 = any free one), another address with --host"
         ) from error
 
 
-async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.socket) -> None:
+def _url(listener: socket.socket, context: ssl.SSLContext | None) -> str:
     host, port = listener.getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _office_plan(
+    settings: GatewaySettings, cluster_secret: bytes, num_gateways: Callable[[], int]
+) -> offices.Plan:
+    redis, pepper = settings.redis_url, settings.key_pepper
+    return offices.Plan(
+        data_dir=settings.data_dir,
+        cluster_secret=cluster_secret,
+        redis_url=redis.get_secret_value() if redis else None,
+        key_pepper=pepper.get_secret_value() if pepper else None,
+        host=settings.host,
+        allow_anonymous=settings.allow_anonymous,
+        is_admin_local=is_loopback(settings.admin_listen.rpartition(":")[0].strip("[]")),
+        trusted_proxies=tuple(n.strip() for n in settings.trusted_proxies.split(",") if n.strip()),
+        usage_days=settings.usage_days,
+        audit_days=settings.audit_days,
+        num_gateways=num_gateways,
+    )
+
+
+async def _serve(settings: GatewaySettings, ports: Ports) -> None:
+    cluster_secret, master_key = secrets_of(settings)
     metrics = m.Metrics(Role.GATEWAY)
     measures = Measures(metrics)
     pool = SessionPool(settings.gateway_id)
@@ -66,35 +136,57 @@ async def _serve(settings: GatewaySettings, master_key: bytes, listener: socket.
         settings.gateway_id,
         Role.GATEWAY,
         pid=os.getpid(),
-        http_address=address,
+        http_address=ports.public_url.partition("://")[2],
         metrics_address=endpoint.address,
     )
-    reporter = Reporter(settings.router, join, lambda: _load(chat, pool))
+    reporter = Reporter(settings.router, join, lambda: _load(chat, office, pool))
+    plan = _office_plan(settings, cluster_secret, lambda: _num_gateways(reporter.fleet))
+    office = await offices.open_office(plan)
+    await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
     model = served.load(
         settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
     )
     pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
     chat = ChatEndpoint(model, pipeline, Patience(), reporter.notify)
     metrics.pull(lambda: _readings(chat, pool))
-    server = _Server(app.build(model, chat, measures, lambda: reporter.is_connected))
-    reporting = asyncio.create_task(reporter.run())
+    levels = Levels()
+    site = Site(
+        office=office,
+        fleet=lambda: _heard(reporter),
+        is_connected=lambda: reporter.is_connected,
+        on_load=reporter.notify,
+        settings=settings.model_dump(mode="json"),
+        version=lambda: model.version,
+    )
+    entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
+    public = app.build(model, chat, measures, lambda: reporter.is_connected, office.door)
+    servers = {_Server(public, ports.public_tls): ports.public}
+    if ports.admin is not None:
+        servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+    working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:
-            serving = asyncio.create_task(server.serve([listener]))
+            serving = [asyncio.create_task(s.serve([port])) for s, port in servers.items()]
             stopping = asyncio.create_task(stopped.wait())
-            log.info("serving http=http://%s model=%s", address, settings.model_name)
-            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            log.info("serving http=%s model=%s", ports.public_url, settings.model_name)
+            if ports.admin_url:
+                log.info("admin api http=%s", ports.admin_url)
+            await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
-            server.should_exit = True
+            for server in servers:
+                server.should_exit = True
             await chat.drain(DRAIN_S)
-            await serving
+            await asyncio.gather(*serving)
     finally:
-        reporting.cancel()
-        await asyncio.wait([reporting])
+        for work in working:
+            work.cancel()
+        await asyncio.wait(working)
         endpoint.close()
         await pipeline.close()
+        await office.close()
         await pool.close()
         await router.close()
+        levels.close()
         model.close()
 
 
@@ -107,14 +199,21 @@ def _readings(chat: ChatEndpoint, pool: SessionPool) -> Iterator[m.Reading]:
     yield m.SESSIONS.at(pool.num_sessions)
 
 
-def _load(chat: ChatEndpoint, pool: SessionPool) -> Load:
-    return Load(streams=chat.num_running, sessions=pool.num_sessions, draining=chat.is_draining)
+def _num_gateways(fleet: Fleet | None) -> int:
+    """At least this one; the limits are shared by all."""
+    members = fleet.members if fleet else ()
+    return max(1, sum(member.join.role is Role.GATEWAY for member in members))
+
+
+def _load(chat: ChatEndpoint, office: Office, pool: SessionPool) -> Load:
+    is_draining = chat.is_draining or office.door.is_held
+    return Load(streams=chat.num_running, sessions=pool.num_sessions, draining=is_draining)
 
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling and logging set-up: both are ours."""
 
-    def __init__(self, application: app.App) -> None:
+    def __init__(self, application: app.App, context: ssl.SSLContext | None) -> None:
         super().__init__(
             uvicorn.Config(
                 application,
@@ -122,10 +221,12 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 date_header=True,
+                proxy_headers=False,  # whom to trust is our own setting
                 timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
                 h11_max_incomplete_event_size=32 << 10,
                 ws="none",
                 lifespan="off",
+                ssl_context_factory=(lambda config, default: context) if context else None,
             )
         )
 

@@ -5,7 +5,8 @@ from typing import Literal
 from diptych.core.phases import Finish
 from diptych.core.step import Logprob
 from diptych.gateway.events import Emit, End
-from diptych.text.parser import Parser, Piece
+from diptych.text.parser import Parser
+from diptych.text.pieces import Piece, joined
 
 FinishReason = Literal["stop", "length"]
 
@@ -41,24 +42,21 @@ class Answer:
             self.logprobs += emit.logprobs[index : index + 1]
             if token_id != emit.stop_token:
                 pieces += self._parser.push(token_id)
-        return _joined(pieces)
+        self._trim()
+        return joined(pieces)
 
     def finish(self, end: End | None, cached_tokens: int) -> list[Piece]:
         """Text still held. `end` is the engine's; None when a stop string or role came first."""
         is_cut = end is not None and end.finish is Finish.LENGTH and not self.is_over
         self.cached_tokens = cached_tokens
-        self.finish_reason = "length" if is_cut else "stop"
         pieces = self._parser.finish(cut=is_cut)
+        self._trim()
+        self.finish_reason = "length" if is_cut and not self.is_over else "stop"
         self.stop_reason = self._parser.stop or (end.stop_token if end else None)
-        return _joined(pieces)
+        return joined(pieces)
 
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    joined: list[Piece] = []
-    for piece in pieces:
-        if joined and joined[-1].section is piece.section:
-            last = joined[-1]
-            joined[-1] = Piece(piece.section, last.text + piece.text, last.tokens + piece.tokens)
-        else:
-            joined.append(piece)
-    return joined
+    def _trim(self) -> None:
+        """Drop the tokens after the one that completed the stop string."""
+        if self._parser.surplus_tokens:
+            used = len(self._parser.sections) - self._parser.surplus_tokens
+            del self.token_ids[used:], self.logprobs[used:]

@@ -18,6 +18,7 @@ from diptych.gateway.measures import Measures
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Receive, Send
+from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
 from diptych.telemetry.logs import request_id_var
 
 log = logging.getLogger(__name__)
@@ -38,11 +39,18 @@ _NOT_OFFERED = (
 
 
 def build(
-    served: Served, chat: ChatEndpoint, measures: Measures, is_connected: Callable[[], bool]
+    served: Served,
+    chat: ChatEndpoint,
+    measures: Measures,
+    is_connected: Callable[[], bool],
+    door: Door | None = None,
 ) -> App:
-    """The application, ready for a server; `is_connected`: the router is heard now."""
+    """The application, ready for a server; `is_connected`: the router is heard now.
+
+    Without a door everybody is let in.
+    """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    probes = Probes(served, chat, is_connected)
+    probes = Probes(served, chat, is_connected, lambda: door is not None and door.is_held)
     for path in ("/v1/chat/completions", "/chat/completions"):
         app.router.routes.append(Route(path, chat, methods=["POST"]))
     for path in ("/v1/models", "/models"):
@@ -53,7 +61,9 @@ def build(
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
     app.add_exception_handler(HTTPException, _refuse)
-    app.add_middleware(_Front, served=served, measures=measures)
+    if door is not None:
+        app.add_middleware(_Doorway, door=door)
+    app.add_middleware(Front, version=lambda: served.version, refused=measures.rejected)
     return app
 
 
@@ -72,27 +82,45 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return Response(body, problem.http_status, error.headers, "application/json")
 
 
-class _Front:
+class _Doorway:
+    """Where the door stands."""
+
+    def __init__(self, app: App, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.pass_through(self._app, scope, receive, send)
+
+
+class Front:
     """Names every request, and answers whatever nobody answered."""
 
-    def __init__(self, app: App, served: Served, measures: Measures) -> None:
+    def __init__(
+        self,
+        app: App,
+        version: Callable[[], str],
+        refused: Callable[[DiptychError], None] = lambda error: None,
+    ) -> None:
         self._app = app
-        self._measures = measures
-        self._served = served
+        self._version = version
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request_id = scope["request_id"] = f"req_{secrets.token_hex(16)}"
+        scope[HEADERS_IN_SCOPE] = {}
         request_id_var.set(request_id)
-        common = _common_headers(request_id, self._served.version, scope["headers"])
+        common = _common_headers(request_id, self._version(), scope["headers"])
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started = True
-                message["headers"] = [*message.get("headers", ()), *common]
+                more = [(n.encode(), v.encode()) for n, v in scope[HEADERS_IN_SCOPE].items()]
+                message["headers"] = [*message.get("headers", ()), *common, *more]
                 log.debug("%s %s %d", scope["method"], scope["path"], message["status"])
             await send(message)
 
@@ -105,14 +133,14 @@ class _Front:
                 raise
             level = logging.ERROR if isinstance(error, Broken) else logging.INFO
             log.log(level, "refused code=%s status=%d", error.code, error.http_status)
-            self._measures.rejected(error)
+            self._refused(error)
             await _tell(send_named, error, request_id)
         except Exception as error:
             log.exception("request failed")
             if has_started:
                 raise
             broken = Broken(type(error).__name__)
-            self._measures.rejected(broken)
+            self._refused(broken)
             await _tell(send_named, broken, request_id)
 
 

@@ -12,11 +12,13 @@ from diptych.gateway.constraint import constraint_of, schema_of
 from diptych.gateway.limits import output_limit, refuse_hopeless
 from diptych.gateway.logprobs import Logprobs
 from diptych.gateway.pipeline import Call
-from diptych.gateway.served import TENANT, Prompt, Served
+from diptych.gateway.served import Prompt, Served
 from diptych.gateway.shapes import Shapes
+from diptych.gateway.tenancy.visit import Visit
 from diptych.text.chat import Chat, render
+from diptych.text.markers import Marker
+from diptych.text.opening import Opening
 from diptych.text.parser import Parser
-from diptych.text.tokenizer import Marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class Ask:
         return {"x-ignored-params": ", ".join(names[:10])[:512]} if names else {}
 
 
-async def read(body: dict[str, Any], request_id: str, served: Served) -> Ask:
+async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
     """Check, render, tokenise, and see that it fits. No engine has been bothered yet."""
     request, ignored = read_chat(body)
     served.check_model(request.model)
+    visit.choose(request.model)
     bad_words = await served.bad_words(request.bad_words)
     sampling = replace(served.sampling(request), bad_words=bad_words)
     sampling.check()
@@ -49,16 +52,20 @@ async def read(body: dict[str, Any], request_id: str, served: Served) -> Ask:
     identity = served.identity()
     context, effort, asked = identity.max_model_len, request.effort, request.output_limit
     messages = tuple(message.read() for message in request.messages)
-    segments = render(Chat(messages, effort, answer_schema=schema_of(request)))
+    segments = render(Chat(messages, effort, schema=schema_of(request)))
     num_bytes = sum(len(segment.encode()) for segment in segments if isinstance(segment, str))
     refuse_hopeless(num_bytes, served.tokenizer.longest_token_bytes, asked, context)
-    prompt = await served.encode(segments, identity, request.user_id, request.cache_salt)
-    max_new = output_limit(len(prompt.token_ids), asked, effort, context)
+    prompt = await served.encode(
+        segments, identity, visit.caller.tenant, request.user_id, request.cache_salt
+    )
+    prompt_len = len(prompt.token_ids)
+    max_new = output_limit(prompt_len, asked, effort, context)
+    max_new = visit.output_limit(prompt_len, asked, max_new)
     if sampling.min_tokens > max_new:
         message = f"min_tokens is more than the {max_new} tokens that the output may have"
         raise BadRequest(message, code="conflicting_parameters", param="min_tokens")
     first = Generation(
-        key=Key(request_id, 1),
+        key=Key(visit.request_id, 1),
         prompt=prompt.token_ids,
         sampling=sampling,
         max_new=max_new,
@@ -66,8 +73,8 @@ async def read(body: dict[str, Any], request_id: str, served: Served) -> Ask:
         constraint=constraint,
         constraint_after=Marker.END_THINK.value if constraint and effort is not None else "",
     )
-    calls = tuple(_choice(first, index, prompt) for index in range(request.n))
-    shapes = _shapes(request, served, identity.fingerprint, len(prompt.token_ids))
+    calls = tuple(_choice(first, index, prompt, visit) for index in range(request.n))
+    shapes = _shapes(request, served, identity.fingerprint, prompt_len)
     return Ask(request, calls, shapes, tuple(ignored))
 
 
@@ -75,19 +82,19 @@ def parser_of(ask: Ask, served: Served) -> Parser:
     """Reads one choice's output."""
     return Parser(
         served.tokenizer,
-        thinking=ask.request.effort is not None,
+        Opening.ANSWER if ask.request.effort is None else Opening.REASONING,
         stops=ask.request.stop or (),
         ignore_eos=ask.request.ignore_eos,
         min_tokens=ask.request.min_tokens,
     )
 
 
-def _choice(first: Generation, index: int, prompt: Prompt) -> Call:
+def _choice(first: Generation, index: int, prompt: Prompt, visit: Visit) -> Call:
     key, seed = first.key, choice_seed(first.sampling.seed, index)
     if index:
         key = replace(key, request_id=f"{key.request_id}.{index}")
     generation = replace(first, key=key, sampling=replace(first.sampling, seed=seed))
-    return Call(generation, prompt.hashes, TENANT)
+    return Call(generation, prompt.hashes, visit.caller.tenant, visit.caller.priority_class)
 
 
 def _shapes(request: ChatRequest, served: Served, fingerprint: str, prompt_len: int) -> Shapes:

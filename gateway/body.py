@@ -30,9 +30,7 @@ async def read(
     max_bytes: int = MAX_BODY_BYTES,
 ) -> bytes:
     """The whole body; refused as soon as it is known to be too large, or stalls."""
-    declared = headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+    check_size(headers, max_bytes)
     parts: list[bytes] = []
     size_bytes = 0
     while True:
@@ -47,9 +45,16 @@ async def read(
         parts.append(message.get("body", b""))
         size_bytes += len(parts[-1])
         if size_bytes > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def check_size(headers: Mapping[str, str], max_bytes: int = MAX_BODY_BYTES) -> None:
+    """Refuse what says itself that it is too large."""
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and declared.isascii() and int(declared[:20]) > max_bytes:
+        raise too_large(max_bytes)
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -91,6 +96,7 @@ def _invalid(message: str) -> BadRequest:
     return BadRequest(message, code="invalid_json")
 
 
-def _too_large(max_bytes: int) -> HttpError:
+def too_large(max_bytes: int) -> HttpError:
+    """The refusal of a body."""
     text = f"The body is larger than {max_bytes} bytes."
     return HttpError(413, "request_too_large", text)

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from diptych.core.errors import Overloaded
@@ -17,7 +17,9 @@ from diptych.gateway.pipeline import Call, Pipeline
 from diptych.gateway.served import Served
 from diptych.gateway.shapes import DONE, Shapes
 from diptych.gateway.stream import Outbox, Patience, Receive, Send, end, stream, unless_gone
-from diptych.text.parser import Piece
+from diptych.gateway.tenancy.admission import Spent
+from diptych.gateway.tenancy.visit import Visit, visit_of
+from diptych.text.pieces import Piece
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class ChatEndpoint:
         body = await read_json(headers, receive)
         self._count(1)
         try:
-            await unless_gone(receive, self._answer(body, scope["request_id"], send))
+            await unless_gone(receive, self._answer(body, visit_of(scope), send))
         finally:
             self._count(-1)
 
@@ -70,19 +72,21 @@ class ChatEndpoint:
             self._idle.set()
         self._on_load()
 
-    async def _answer(self, body: dict[str, Any], request_id: str, send: Send) -> None:
+    async def _answer(self, body: dict[str, Any], visit: Visit, send: Send) -> None:
         began_s = time.monotonic()
-        ask = await asks.read(body, request_id, self._served)
+        ask = await asks.read(body, visit, self._served)
         answers = [Answer(i, asks.parser_of(ask, self._served)) for i in range(ask.request.n)]
         if ask.request.stream:
 
             async def produce(outbox: Outbox) -> None:
-                await self._stream(ask, answers, outbox)
+                async with _metered(visit, ask, answers):
+                    await self._stream(ask, answers, outbox)
 
             no_op = ask.shapes.no_op()
-            await stream(produce, send, request_id, ask.headers, no_op, self._patience)
+            await stream(produce, send, visit.request_id, ask.headers, no_op, self._patience)
         else:
-            whole = await self._whole(ask, answers)
+            async with _metered(visit, ask, answers):
+                whole = await self._whole(ask, answers)
             spent_ms = round((time.monotonic() - began_s) * 1000)
             await _send_json(send, whole, ask.headers | {"openai-processing-ms": str(spent_ms)})
         log.info(
@@ -125,6 +129,24 @@ class ChatEndpoint:
 
     async def _run(self, call: Call, choice: "_Choice") -> None:
         choice.finish(*await self._pipeline.run(call, choice.put))
+
+
+@asynccontextmanager
+async def _metered(visit: Visit, ask: Ask, answers: Sequence[Answer]) -> AsyncIterator[None]:
+    """Generate inside: the caller's tokens are reserved, and settled however it ends."""
+
+    def count() -> Spent:
+        return Spent(
+            prompt=ask.shapes.prompt_tokens,
+            cached=answers[0].cached_tokens,
+            completion=sum(len(answer.token_ids) for answer in answers),
+            reasoning=sum(answer.reasoning_tokens for answer in answers),
+        )
+
+    max_new = sum(call.generation.max_new for call in ask.calls)
+    async with visit.metered(ask.shapes.prompt_tokens, max_new, ask.request.user_id, count):
+        yield
+        visit.finish = answers[0].finish_reason or ""
 
 
 class _Choice(Protocol):

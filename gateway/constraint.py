@@ -1,6 +1,5 @@
 """What a chat request demands of its answer, and what the prompt says of it."""
 
-import json
 import re
 from typing import Any
 
@@ -36,15 +35,15 @@ def constraint_of(request: ChatRequest) -> Constraint | None:
     return from_structured_outputs({"grammar": request.ebnf})
 
 
-def schema_of(request: ChatRequest) -> str:
-    """The schema as the prompt states it; empty where the model was not trained to be told."""
+def schema_of(request: ChatRequest) -> object:
+    """The schema that the prompt states; None where the model was not trained to be told."""
     asked = request.response_format or {}
     match asked.get("type"):
         case "json_object":
-            return json.dumps({"type": "json_object"})
+            return {"type": "json_object"}
         case "json_schema":
-            return json.dumps(asked["json_schema"]["schema"], ensure_ascii=False)
-    return ""
+            return asked["json_schema"]["schema"]
+    return None
 
 
 def _check_name(response_format: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Errors as HTTP: status, envelope and headers. The only place that knows their HTTP shape."""
 
+import math
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from diptych.core.errors import Broken, DiptychError, Expired, Lost, Overloaded
@@ -24,13 +26,16 @@ _OVERLOADED = {"no_capacity", "draining", "queue_timeout"}
 
 
 class HttpError(DiptychError):
-    """A request that HTTP itself forbids: 404, 405, 408, 413, 415."""
+    """A request that HTTP itself forbids: 401, 402, 403, 404, 405, 408, 413, 415."""
 
     grpc_status = "INVALID_ARGUMENT"
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message, code=code)
         self.http_status = status
+        self.headers = headers or {}
 
 
 class ClientGone(Exception):
@@ -57,9 +62,11 @@ def headers(error: DiptychError) -> dict[str, str]:
     if error.http_status in (429, 503):
         wait_s = (error.retry_after_s or 1.0) * random.uniform(1.0, 1.5)  # or all come at once
         fields["retry-after-ms"] = str(round(wait_s * 1000))
-        fields["retry-after"] = str(max(1, round(wait_s)))
+        fields["retry-after"] = str(max(1, math.ceil(wait_s)))
     if isinstance(error, Lost):
         fields["x-should-retry"] = "true"
+    if isinstance(error, HttpError):
+        fields |= error.headers
     return fields
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from diptych.core.step import Logprob
 from diptych.gateway.answer import Answer
-from diptych.text.parser import Piece, Section
+from diptych.text.pieces import Piece, Section, Text
 from diptych.text.tokenizer import Tokenizer
 
 LEAST = -9999.0  # instead of minus infinity, which JSON lacks
@@ -24,6 +24,8 @@ class Logprobs:
         """Of the tokens that begin in some pieces."""
         found: Entries = {section: [] for section in Section}
         for piece in pieces:
+            if not isinstance(piece, Text):
+                continue
             for index in piece.tokens:
                 token_id, logprob = answer.token_ids[index], answer.logprobs[index]
                 found[piece.section].append(self._entry(token_id, logprob))
@@ -34,7 +36,7 @@ class Logprobs:
         return self._value(token_id, logprob.value) | {"top_logprobs": top}
 
     def _value(self, token_id: int, value: float) -> dict[str, Any]:
-        data = self.tokenizer.spell(token_id)
+        data = self.tokenizer.spelling(token_id)
         return {"token": readable(data), "logprob": max(value, LEAST), "bytes": list(data)}
 
 

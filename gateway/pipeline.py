@@ -36,6 +36,7 @@ class Call:
     generation: Generation
     hashes: tuple[BlockHash, ...]
     tenant: str
+    priority_class: str = ""
 
 
 Sink = Callable[[on.Emit], bool]  # takes new output; False = enough
@@ -311,6 +312,7 @@ class _Drive:
             deadline_s=self._pipeline.deadlines.queue_s,
             attempt=place.attempt,
             hashes=self._call.hashes,
+            priority_class=self._call.priority_class,
             tenant=self._call.tenant,
             resume=resume,
         )

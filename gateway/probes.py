@@ -8,17 +8,23 @@ from fastapi import Request, Response
 from diptych import __version__
 from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.served import Served
+from diptych.gateway.tenancy.visit import visit_of
 
 
 class Probes:
     """Answers from what the gateway knows; nobody is asked."""
 
     def __init__(
-        self, served: Served, chat: ChatEndpoint, is_connected: Callable[[], bool]
+        self,
+        served: Served,
+        chat: ChatEndpoint,
+        is_connected: Callable[[], bool],
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._served = served
         self._chat = chat
         self._is_connected = is_connected
+        self._is_held = is_held
 
     async def live(self, request: Request) -> Response:
         """The event loop answers; workers do not matter: a restart would cure nothing there."""
@@ -37,12 +43,16 @@ class Probes:
         return _json({"version": __version__, "model": self._served.model_name, "api": "1"})
 
     async def models(self, request: Request) -> Response:
-        """The list of one."""
-        return _json({"object": "list", "data": [self._model()]})
+        """The list of one, or of none for a key that may not use it."""
+        caller = visit_of(request.scope).caller
+        may_use = not caller.models or self._served.model_name in caller.models
+        return _json({"object": "list", "data": [self._model()] if may_use else []})
 
     async def model(self, request: Request) -> Response:
         """One model, by a name that may contain slashes."""
-        self._served.check_model(request.path_params["name"])
+        name = request.path_params["name"]
+        self._served.check_model(name)
+        visit_of(request.scope).choose(name)
         return _json(self._model())
 
     def _model(self) -> dict[str, object]:
@@ -59,7 +69,7 @@ class Probes:
         }
 
     def _not_ready(self) -> list[dict[str, str]]:
-        if self._chat.is_draining:
+        if self._chat.is_draining or self._is_held():
             return [{"component": "gateway", "reason": "draining"}]
         fleet = self._served.fleet()
         if fleet is None or not self._is_connected():

@@ -20,13 +20,13 @@ from diptych.core.sampling import Sampling
 from diptych.gateway.api import ChatRequest
 from diptych.router.client import Fleet
 from diptych.text import constraints, tokenizer
-from diptych.text.tokenizer import Segment, Tokenizer
+from diptych.text.markers import Segment
+from diptych.text.tokenizer import Tokenizer
 
 Number = TypeVar("Number", int, float)
 
 INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
 KEPT_CHECKS = 1024
-TENANT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +152,14 @@ class Served:
             del self._checked[next(iter(self._checked))]
 
     async def encode(
-        self, segments: Sequence[Segment], identity: Identity, user: str, salt: str
+        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
     ) -> Prompt:
         """Tokenise and hash; long texts in a thread, so that others are served meanwhile."""
         if sum(len(s) for s in segments if isinstance(s, str)) <= INLINE_CHARS:
-            return self._encode(segments, identity, user, salt)
+            return self._encode(segments, identity, tenant, user, salt)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads, self._encode, segments, identity, user, salt
+            self._threads, self._encode, segments, identity, tenant, user, salt
         )
 
     def close(self) -> None:
@@ -167,10 +167,10 @@ class Served:
         self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _encode(
-        self, segments: Sequence[Segment], identity: Identity, user: str, salt: str
+        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
     ) -> Prompt:
         ids = self.tokenizer.encode(segments)
-        scope = blocks.scope(identity.namespace, self._master_key, TENANT, user, salt)
+        scope = blocks.scope(identity.namespace, self._master_key, tenant, user, salt)
         return Prompt(ids, scope, tuple(blocks.chain(scope, ids, identity.block_tokens)))
 
 

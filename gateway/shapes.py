@@ -10,7 +10,7 @@ import orjson
 
 from diptych.gateway.answer import Answer
 from diptych.gateway.logprobs import Logprobs, shape
-from diptych.text.parser import Piece, Section
+from diptych.text.pieces import Piece, Section, Text
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -40,6 +40,8 @@ class Shapes:
 
     def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
         """A chunk of text; empty for reasoning that is not shown."""
+        if not isinstance(piece, Text):
+            return b""
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""
@@ -142,7 +144,8 @@ class Shapes:
 
 
 def _text(pieces: Sequence[Piece], section: Section) -> str:
-    return "".join(piece.text for piece in pieces if piece.section is section)
+    texts = (piece for piece in pieces if isinstance(piece, Text))
+    return "".join(piece.text for piece in texts if piece.section is section)
 
 
 def event(body: dict[str, Any]) -> bytes:

@@ -77,6 +77,16 @@ SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.Worker
 Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
 Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
 AsyncStepping = Annotated[bool | None, _switch("--async-stepping", config.WorkerSettings)]
+AllowAnonymous = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-anonymous", help=config.Public.model_fields["allow_anonymous"].description
+    ),
+]
+TlsCertificate = Annotated[str | None, _option("--tls-certificate", "FILE", config.Public)]
+TlsKey = Annotated[str | None, _option("--tls-key", "FILE", config.Public)]
+TlsClientCa = Annotated[str | None, _option("--tls-client-ca", "FILE", config.Public)]
+AdminListen = Annotated[str | None, _option("--admin-listen", "HOST:PORT|off", config.Public)]
 
 
 @app.command()
@@ -93,6 +103,11 @@ def up(
     max_model_len: MaxModelLen = None,
     host: Host = None,
     port: Port = None,
+    allow_anonymous: AllowAnonymous = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    admin_listen: AdminListen = None,
     numerics: Numerics = None,
     max_num_seqs: MaxNumSeqs = None,
     num_blocks: NumBlocks = None,
@@ -152,6 +167,11 @@ def gateway(
     ctx: typer.Context,
     host: Host = None,
     port: Port = None,
+    allow_anonymous: AllowAnonymous = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    admin_listen: AdminListen = None,
     router: Router = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,
@@ -159,6 +179,15 @@ def gateway(
         str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    trusted_proxies: Annotated[
+        str | None, _option("--trusted-proxies", "CIDR,…", config.GatewaySettings)
+    ] = None,
+    usage_days: Annotated[
+        str | None, _option("--usage-days", "DAYS", config.GatewaySettings)
+    ] = None,
+    audit_days: Annotated[
+        str | None, _option("--audit-days", "DAYS", config.GatewaySettings)
+    ] = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     config_file: Config = None,
@@ -278,6 +307,114 @@ def _status(ctx: typer.Context) -> dict[str, Any]:
         print(f"nothing is running on {settings.data_dir}", file=sys.stderr)
         raise typer.Exit(FAILED_EXIT)
     return found
+
+
+keys = typer.Typer(
+    name="keys",
+    help="API keys: who may use the gateways, and how much.\n\nThe first key closes the gateways "
+    "of this data folder to everybody without one.",
+    no_args_is_help=True,
+)
+app.add_typer(keys)
+
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="the 12 characters after sk-")]
+AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+KeyLimit = Annotated[int | None, typer.Option(metavar="N", show_default=False)]
+
+
+@keys.command()
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Option(help="whose key it is")],
+    tenant: Annotated[str, typer.Option(help="keys of one tenant share cache and limits")] = (
+        "default"
+    ),
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="inference, debug, usage:read, admin:read or admin:write; repeatable "
+            "(default: inference)",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="may use this one; repeatable (default: all)")
+    ] = None,
+    network: Annotated[
+        list[str] | None, typer.Option(help="may call from here; repeatable (default: anywhere)")
+    ] = None,
+    expires_days: Annotated[float | None, typer.Option(help="default: never")] = None,
+    priority_class: Annotated[str, typer.Option("--class", help="scheduling class")] = "",
+    requests_per_min: KeyLimit = None,
+    tokens_per_min: KeyLimit = None,
+    concurrency: KeyLimit = None,
+    max_input_tokens: KeyLimit = None,
+    max_output_tokens: KeyLimit = None,
+    tokens_per_day: KeyLimit = None,
+    tokens_per_month: KeyLimit = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Make a key and print its secret, once."""
+    from diptych.gateway.tenancy import counter
+
+    fields = {name: ctx.params[name] for name in counter.LIMITS}
+    wish = counter.wish(
+        name,
+        tenant,
+        scopes=scope or ["inference"],
+        models=model or [],
+        networks=network or [],
+        expires_days=expires_days,
+        priority_class=priority_class,
+        limits=fields,
+    )
+    counter.create(_load(config.KeysSettings, ctx), wish, as_json)
+
+
+@keys.command("list")
+def list_keys(
+    ctx: typer.Context,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Show all keys, without their secrets."""
+    from diptych.gateway.tenancy import counter
+
+    counter.show_all(_load(config.KeysSettings, ctx), as_json)
+
+
+@keys.command()
+def rotate(
+    ctx: typer.Context,
+    key_id: KeyId,
+    overlap_s: Annotated[
+        float, typer.Option(metavar="SECONDS", help="how long the old secret stays valid")
+    ] = 86_400.0,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Give a key a new secret and print it, once."""
+    from diptych.gateway.tenancy import counter
+
+    counter.rotate(_load(config.KeysSettings, ctx), key_id, overlap_s, as_json)
+
+
+@keys.command()
+def revoke(
+    ctx: typer.Context,
+    key_id: KeyId,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Refuse a key from now on."""
+    from diptych.gateway.tenancy import counter
+
+    counter.revoke(_load(config.KeysSettings, ctx), key_id, as_json)
 
 
 def _load(settings: type[Settings], ctx: typer.Context, **more: object) -> Settings:

@@ -5,6 +5,7 @@ variable `DIPTYCH_MAX_MODEL_LEN` and the key `max_model_len` of the TOML file gi
 """
 
 import difflib
+import ipaddress
 import os
 import secrets
 import tomllib
@@ -48,6 +49,28 @@ def _long_enough(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _networks(value: str) -> str:
+    for network in filter(None, value.split(",")):
+        ipaddress.ip_network(network.strip())  # its ValueError says what is wrong
+    return value
+
+
+def _redis_url(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://")):
+        raise ValueError("expected redis://host:port/number, or rediss:// for TLS")
+    return value
+
+
+def _off_or_host_port(value: str) -> str:
+    return value if value == "off" else _host_port(value)
+
+
+def _readable(value: Path) -> Path:
+    if not value.is_file():
+        raise ValueError("expected a file")
+    return value
+
+
 def _worker_role(value: Role) -> Role:
     if value not in (Role.PREFILL, Role.DECODE, Role.HYBRID):
         raise ValueError("expected prefill, decode or hybrid")
@@ -57,6 +80,10 @@ def _worker_role(value: Role) -> Role:
 Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
+AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
+Networks = Annotated[str, AfterValidator(_networks)]
+File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
+RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
 Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
 Port = Annotated[int, Field(ge=0, lt=2**16)]
@@ -130,17 +157,46 @@ class RouterSettings(ServingSettings):
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
 
 
-class GatewaySettings(ServingSettings):
-    """`diptych gateway`."""
+class Public(Common):
+    """What concerns the ports that people reach: of `diptych up` and `diptych gateway`."""
 
     host: str = Field("127.0.0.1", description="where HTTP is served")
     port: Port = Field(8000, description="port of HTTP; 0 = any free one")
+    allow_anonymous: bool = Field(
+        False, description="let in who sends no API key, even where other machines reach us"
+    )
+    tls_certificate: File | None = Field(None, description="PEM chain; HTTPS instead of HTTP")
+    tls_key: File | None = Field(None, description="PEM key of the certificate")
+    tls_client_ca: File | None = Field(
+        None, description="PEM; who calls the admin port must have a certificate of it"
+    )
+    admin_listen: AdminAddress = Field(
+        "127.0.0.1:0", description="where the admin API is served; port 0 = any free one, or off"
+    )
+
+
+class GatewaySettings(Public, ServingSettings):
+    """`diptych gateway`."""
+
     router: Address = Field("127.0.0.1:7000", description="the router's address")
     checkpoint: Checkpoint = Field(description="folder whose tokenizer and config are served")
     model_name: Name = Field("tiny-noise", description="name of the model in the API")
     gateway_id: Name = Field(
         default_factory=lambda: f"gateway-{os.getpid()}", description="unique name of this process"
     )
+    redis_url: RedisUrl = Field(
+        None, description="keys, limits and usage of several gateways; default: the data folder"
+    )
+    key_pepper: Secret = Field(
+        None,
+        description="hashes API keys, newest first, comma-separated; default: made once in the "
+        "data folder",
+    )
+    trusted_proxies: Networks = Field(
+        "", description="networks of proxies whose X-Forwarded-For counts, comma-separated"
+    )
+    usage_days: int = Field(400, ge=1, le=4000, description="how long usage records are kept")
+    audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")
 
 
 class WorkerSettings(ServingSettings):
@@ -180,11 +236,9 @@ class WorkerSettings(ServingSettings):
     )
 
 
-class UpSettings(Common):
+class UpSettings(Public):
     """`diptych up`."""
 
-    host: str = Field("127.0.0.1", description="where HTTP is served")
-    port: Port = Field(8000, description="port of HTTP; 0 = any free one")
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
     decode: int = Field(1, ge=0, le=64, description="decode workers")
     hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
@@ -199,7 +253,14 @@ class UpSettings(Common):
     ready_timeout_s: float = Field(180, gt=0, description="how long starting may take")
 
 
-ALL_SETTINGS = (RouterSettings, GatewaySettings, WorkerSettings, UpSettings)
+class KeysSettings(Common):
+    """`diptych keys`: where the gateways keep them."""
+
+    redis_url: RedisUrl = Field(None, description="Redis of the gateways; default: the data folder")
+    key_pepper: Secret = Field(None, description="as the gateways have it")
+
+
+ALL_SETTINGS = (RouterSettings, GatewaySettings, WorkerSettings, UpSettings, KeysSettings)
 
 
 def known_names() -> frozenset[str]:
@@ -303,4 +364,5 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
 
 
 def _is_secret(name: str) -> bool:
-    return any(word in name for word in ("secret", "key", "token", "password"))
+    words = ("secret", "key", "token", "password", "redis")
+    return name != "tls_key" and any(word in name for word in words)  # that one is a path

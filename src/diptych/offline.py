@@ -19,6 +19,7 @@ from diptych.engine.options import Options
 from diptych.engine.requests import Request, check
 from diptych.engine.scheduler import Piece
 from diptych.text import tokenizer
+from diptych.text.markers import Marker
 
 Prompt = str | Sequence[int]
 
@@ -154,7 +155,7 @@ class LLM:
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt."""
         if isinstance(prompt, str):
-            return self._tokenizer.encode([tokenizer.Marker.BOS, prompt])
+            return self._tokenizer.encode([Marker.BOS, prompt])
         return tuple(prompt)
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """The command line as a person meets it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,47 @@ def test_decode_is_not_prefill(tmp_path: Path) -> None:
     done = diptych("decode", "--role", "prefill", "--checkpoint", str(tmp_path))
     assert done.returncode == 2
     assert "expected decode or hybrid" in done.stderr
+
+
+def test_a_key_is_made_shown_rotated_and_revoked(tmp_path: Path) -> None:
+    def keys(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return diptych("keys", *arguments, "--data-dir", str(tmp_path))
+
+    made = keys("create", "--name", "app", "--tenant", "acme", "--concurrency", "3")
+    secret = made.stdout.strip()
+    key_id = secret.split("-")[1]
+    assert made.stdout.count("\n") == 1  # the secret alone, to be piped
+    assert key_id in made.stderr
+    listed = keys("list")
+    assert secret not in listed.stdout
+    for words in (key_id, "app", "acme", "concurrency=3", "active"):
+        assert words in listed.stdout.replace("\n", " ")
+    rotated = keys("rotate", key_id, "--json")
+    assert json.loads(rotated.stdout)["key"].split("-")[1] == key_id
+    assert "revoked" in keys("revoke", key_id).stdout
+    again = keys("rotate", key_id)
+    assert again.returncode == 1
+    assert again.stderr == "diptych: this key was revoked; make a new one\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["create", "--name", ""], "name: expected"),
+        (["create", "--name", "n", "--scope", "root"], "--scope: expected one of inference"),
+        (["create", "--name", "n", "--network", "here"], "networks: expected"),
+        (["create", "--name", "n", "--requests-per-min", "0"], "limits.requests_per_min"),
+        (["revoke", "nosuchkey"], "no such key"),
+    ],
+)
+def test_a_wrong_wish_for_a_key_is_one_line(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    done = diptych("keys", *arguments, "--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])

@@ -156,6 +156,34 @@ def test_a_worker_is_named_after_its_role(checkpoint: Path) -> None:
     assert "expected prefill" in refusal(WorkerSettings, role="router", checkpoint=str(checkpoint))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("admin_listen", "nonsense", "expected host:port"),
+        ("tls_certificate", "/nowhere", "expected a file"),
+        ("tls_key", "/nowhere", "expected a file"),
+        ("trusted_proxies", "10.0.0.0/8,nonsense", "does not appear to be an IPv4 or IPv6"),
+        ("usage_days", "0", "greater than or equal to 1"),
+        ("allow_anonymous", "perhaps", "valid boolean"),
+    ],
+)
+def test_a_malformed_setting_of_the_gateway_is_refused(
+    checkpoint: Path, name: str, value: str, words: str
+) -> None:
+    message = refusal(GatewaySettings, checkpoint=str(checkpoint), **{name: value})
+    assert message.startswith(f"--{name.replace('_', '-')} '{value}': ")
+    assert words in message
+
+
+def test_where_redis_is_may_hold_a_password_and_is_not_shown(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIPTYCH_REDIS_URL", "http://:hush@somewhere")
+    message = refusal(GatewaySettings, checkpoint=str(checkpoint))
+    assert message.startswith("DIPTYCH_REDIS_URL=…: expected redis://")
+    assert "hush" not in message
+
+
 def test_settings_are_frozen() -> None:
     settings = RouterSettings.load({})
     with pytest.raises(ValidationError):

@@ -390,6 +390,24 @@ def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
     assert plan.base_url == "http://127.0.0.1:8123"  # 0.0.0.0 is no place to connect to
 
 
+def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path)
+    gateway = plan.processes[-1]
+    assert flag(gateway, "--admin-listen") == plan.admin_url.removeprefix("http://")
+    assert plan.admin_url.startswith("http://127.0.0.1:7")
+    assert "--allow-anonymous" not in gateway.command
+    assert plan_for(tmp_path, admin_listen="off").admin_url == ""
+    assert plan_for(tmp_path, admin_listen="127.0.0.1:9").admin_url == "http://127.0.0.1:9"
+    assert "--allow-anonymous" in plan_for(tmp_path, allow_anonymous=True).processes[-1].command
+    for name in ("a.crt", "a.key"):
+        (tmp_path / name).touch()
+    files = {"tls_certificate": tmp_path / "a.crt", "tls_key": tmp_path / "a.key"}
+    plan = plan_for(tmp_path, **files)
+    assert plan.base_url == "https://127.0.0.1:8123"
+    assert plan.admin_url.startswith("http://")
+    assert flag(plan.processes[-1], "--tls-key") == str(tmp_path / "a.key")
+
+
 def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, cluster_secret="s" * 20, master_key="k" * 20)
     for process in plan.processes:

@@ -36,6 +36,7 @@ class State:
     router: str
     model: str
     processes: tuple[Running, ...]
+    admin_url: str = ""  # "" is none
 
     @classmethod
     def read(cls, data_dir: Path) -> Self | None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from diptych.config import UpSettings
@@ -32,6 +32,9 @@ class Plan:
     base_url: str
     router: str
     model_name: str
+    admin_url: str = ""  # "" is none
+    certificate: Path | None = None  # of base_url, when that is HTTPS
+    canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
 
 
 def check(settings: UpSettings) -> None:
@@ -49,6 +52,7 @@ def make_plan(
     port: int,
     free_port: Callable[[], int],
     config: Path | None = None,
+    canary: str = "",
 ) -> Plan:
     """Router first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
@@ -79,8 +83,20 @@ def make_plan(
         else [(Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)]
     )
     workers = [worker(role, i + 1) for role, count in counts for i in range(count)]
-    http = _flags(host=settings.host, port=port, gateway_id="gateway-1")
-    base_url = f"http://{_reachable(settings.host)}:{port}"
+    admin = _admin(settings.admin_listen, free_port)
+    http = _flags(
+        host=settings.host,
+        port=port,
+        gateway_id="gateway-1",
+        admin_listen=admin,
+        tls_certificate=settings.tls_certificate,
+        tls_key=settings.tls_key,
+        tls_client_ca=settings.tls_client_ca,
+    )
+    if settings.allow_anonymous:
+        http = [*http, "--allow-anonymous"]
+    base_url = f"{_scheme(settings.tls_certificate)}://{_reachable(settings.host)}:{port}"
+    admin_url = "" if admin == "off" else f"{_scheme(settings.tls_client_ca)}://{admin}"
     return Plan(
         processes=(
             process(Role.ROUTER, "router-1", router, "router", "--listen", router),
@@ -90,7 +106,20 @@ def make_plan(
         base_url=base_url,
         router=router,
         model_name=model_name,
+        admin_url=admin_url,
+        certificate=settings.tls_certificate,
+        canary=canary,
     )
+
+
+def _admin(listen: str, free_port: Callable[[], int]) -> str:
+    """A fixed port, so that it stays the same when the gateway is started again."""
+    host, _, port = listen.rpartition(":")
+    return f"{host}:{free_port()}" if port == "0" else listen
+
+
+def _scheme(certificate: Path | None) -> str:
+    return "http" if certificate is None else "https"
 
 
 def _python(*arguments: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Self
 
 from diptych.config import UpSettings, secrets_of
 from diptych.core.errors import Broken, Expired
+from diptych.gateway.tenancy.authentication import canary_token
 from diptych.supervisor import checkpoint as embedded
 from diptych.supervisor import probe
 from diptych.supervisor.child import MISCONFIGURED_EXIT, Child
@@ -33,12 +34,12 @@ def run(settings: UpSettings, *, config: Path | None, say: Say, ready: Ready) ->
     check(settings)
     with Lock(settings.data_dir):
         port = claim(settings.host, settings.port)
-        secrets_of(settings)  # made here once, so that no two children race for them
-        asyncio.run(_run(settings, port, config, say, ready))
+        cluster_secret, _ = secrets_of(settings)  # made here once: no two children race for them
+        asyncio.run(_run(settings, port, canary_token(cluster_secret), config, say, ready))
 
 
 async def _run(
-    settings: UpSettings, port: int, config: Path | None, say: Say, ready: Ready
+    settings: UpSettings, port: int, canary: str, config: Path | None, say: Say, ready: Ready
 ) -> None:
     environment = child_environment(os.environ)
     with Interrupts() as interrupts:
@@ -51,7 +52,12 @@ async def _run(
                 if not await interrupts.unless_first(drawing):
                     return
         plan = make_plan(
-            settings, checkpoint=folder, port=port, free_port=FreePorts(), config=config
+            settings,
+            checkpoint=folder,
+            port=port,
+            free_port=FreePorts(),
+            config=config,
+            canary=canary,
         )
         await keep(
             Fleet(plan, settings.data_dir, environment, say),
@@ -116,7 +122,7 @@ class Fleet:
     async def wait_until_answering(self, timeout_s: float) -> None:
         """Until a token came the whole way; Expired, or why a child will never start."""
         probing = asyncio.create_task(
-            probe.within(timeout_s, self._plan.base_url, self._plan.model_name)
+            probe.within(timeout_s, probe.Gateway.of(self._plan), self._plan.model_name)
         )
         refusing = asyncio.create_task(self._refused())
         try:
@@ -173,6 +179,7 @@ class Fleet:
             router=self._plan.router,
             model=self._plan.model_name,
             processes=tuple(child.running for child in self.children),
+            admin_url=self._plan.admin_url,
         ).write(self._data_dir)
 
 

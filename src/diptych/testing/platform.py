@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -76,15 +77,21 @@ def free_port() -> int:
 
 
 @contextmanager
-def platform(data_dir: Path, *flags: str) -> Iterator[Platform]:
-    """Start, wait until a request can be answered, hand out, stop by SIGINT, expect exit code 0."""
+def platform(
+    data_dir: Path, *flags: str, verify: ssl.SSLContext | bool = True
+) -> Iterator[Platform]:
+    """Start, wait until a request can be answered, hand out, stop by SIGINT, expect exit code 0.
+
+    `verify` is whom an HTTPS gateway (flag --tls-certificate) is checked against.
+    """
     port = free_port()
     log = (data_dir / "up.log").open("wb")
     command = [*CLI, "up", "--data-dir", str(data_dir), "--port", str(port), *flags]
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
-    running = Platform(f"http://127.0.0.1:{port}", data_dir, process)
+    scheme = "https" if "--tls-certificate" in flags else "http"
+    running = Platform(f"{scheme}://127.0.0.1:{port}", data_dir, process)
     try:
-        wait_until_ready(running)
+        wait_until_ready(running, verify)
         yield running
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=STOP_LIMIT_S)
@@ -96,13 +103,13 @@ def platform(data_dir: Path, *flags: str) -> Iterator[Platform]:
         log.close()
 
 
-def wait_until_ready(running: Platform) -> None:
+def wait_until_ready(running: Platform, verify: ssl.SSLContext | bool = True) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         if running.process.poll() is not None:
             break
         try:
-            if httpx.get(f"{running.base_url}/readyz", timeout=2).status_code == 200:
+            if httpx.get(f"{running.base_url}/readyz", timeout=2, verify=verify).status_code == 200:
                 return
         except httpx.HTTPError:
             pass

@@ -11,10 +11,16 @@ class Detokenizer:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.is_inside = False
+        """A character is not complete yet."""
 
     def push(self, token: bytes) -> str:
         """Text that is certain now. An invalid sequence becomes one U+FFFD."""
-        return self._decoder.decode(token)
+        if token.isascii() and not self.is_inside:
+            return token.decode("ascii")
+        text = self._decoder.decode(token)
+        self.is_inside = bool(self._decoder.getstate()[0])
+        return text
 
     @property
     def is_holding(self) -> bool:
@@ -23,6 +29,7 @@ class Detokenizer:
 
     def finish(self, *, cut: bool = False) -> str:
         """Text still held: U+FFFD for an incomplete character, nothing if the output was `cut`."""
+        self.is_inside = False
         if cut:
             self._decoder.reset()
             return ""

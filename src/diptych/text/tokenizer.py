@@ -5,49 +5,27 @@ marker: only `Marker`s put there by the renderer do.
 """
 
 import json
-from collections.abc import Iterable
-from enum import Enum
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer as HfTokenizer
 
 from diptych.core.errors import Misconfigured
-
-
-class Marker(Enum):
-    """Special tokens, by their spelling in tokenizer.json."""
-
-    BOS = "<｜begin▁of▁sentence｜>"
-    EOS = "<｜end▁of▁sentence｜>"
-    PAD = "<｜▁pad▁｜>"
-    SYSTEM = "<｜System｜>"
-    USER = "<｜User｜>"
-    ASSISTANT = "<｜Assistant｜>"
-    REMINDER = "<｜latest_reminder｜>"
-    THINK = "<think>"
-    END_THINK = "</think>"
-    DSML = "｜DSML｜"
-
-
-OPTIONAL = {Marker.PAD, Marker.REMINDER, Marker.DSML}  # absent = ordinary text
-
-Segment = Marker | str  # of a prompt: a marker we put there, or text somebody wrote
+from diptych.text.image import Image
+from diptych.text.markers import GROUNDING, REQUIRED, Marker, Segment
 
 
 class Tokenizer:
     """Immutable once built, so threads may share it."""
 
-    def __init__(
-        self,
-        plain: HfTokenizer,
-        ids: dict[Marker, int],
-        table: list[bytes],
-        added: dict[str, int],
-    ) -> None:
+    def __init__(self, plain: HfTokenizer, added: Mapping[str, int], table: list[bytes]) -> None:
         self._plain = plain
-        self._ids = ids
+        self._added = added
+        self._ids = {marker: added[marker.value] for marker in Marker if marker.value in added}
+        self._spelling = re.compile(f"({_any_of(added)})")
+        self._special = {token_id: text.encode() for text, token_id in added.items()}
         self._bytes = table
-        self._spellings = {token_id: spelling for spelling, token_id in added.items()}
         self.vocab_size = len(table)
         self.longest_token_bytes = max(map(len, table))
 
@@ -60,23 +38,35 @@ class Tokenizer:
         ids: list[int] = []
         text: list[str] = []
         for segment in segments:
-            known = self._ids.get(segment) if isinstance(segment, Marker) else None
-            if known is None:
-                text.append(segment.value if isinstance(segment, Marker) else segment)
-                continue
+            match segment:
+                case str():
+                    text.append(segment)
+                    continue
+                case Marker() if segment not in self._ids:
+                    text.append(segment.value)
+                    continue
             ids += self._encode_text("".join(text))
             text.clear()
-            ids.append(known)
+            match segment:
+                case Marker():
+                    ids.append(self._ids[segment])
+                case Image():
+                    ids += segment.token_ids(self.vocab_size)
+                case int():
+                    ids.append(segment)
         return tuple(ids + self._encode_text("".join(text)))
+
+    def split(self, text: str) -> list[Segment]:
+        """Text with every special token recognised by its spelling: for raw prompts only."""
+        return [self._added.get(part, part) for part in self._spelling.split(text) if part]
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes of one token, possibly part of a character; b"" for one that is not shown."""
         return self._bytes[token_id] if 0 <= token_id < len(self._bytes) else b""
 
-    def spell(self, token_id: int) -> bytes:
-        """How a token is written, also one that is not shown."""
-        spelling = self._spellings.get(token_id)
-        return self.token_bytes(token_id) if spelling is None else spelling.encode()
+    def spelling(self, token_id: int) -> bytes:
+        """The same, but special tokens as the file spells them."""
+        return self._special.get(token_id) or self.token_bytes(token_id)
 
     def _encode_text(self, text: str) -> list[int]:
         if not text:
@@ -100,12 +90,13 @@ def load(checkpoint: Path) -> Tokenizer:
         raise Misconfigured(f"{path} does not exist; a checkpoint folder has one") from error
     except Exception as error:  # the tokenizers library raises bare Exception
         raise Misconfigured(f"{path} is not a usable tokenizer: {error}") from error
-    ids = {marker: added[marker.value] for marker in Marker if marker.value in added}
-    missing = [m.value for m in Marker if m not in ids and m not in OPTIONAL]
+    missing = [m.value for m in Marker if m.value not in added and m in REQUIRED]
     if missing:
         raise Misconfigured(f"{path} lacks the special tokens {', '.join(missing)}")
-    return Tokenizer(plain, ids, _byte_table(vocab, added, hidden - {Marker.THINK.value}), added)
+    return Tokenizer(plain, added, _byte_table(vocab, added, hidden - _SHOWN))
 
+
+_SHOWN = {marker.value for marker in (Marker.THINK, *GROUNDING)}  # in an answer, they are text
 
 _WITHOUT_ADDED: dict[str, object] = {
     "added_tokens": [],
@@ -126,6 +117,17 @@ def _byte_table(vocab: dict[str, int], added: dict[str, int], hidden: set[str]) 
     for spelling, token_id in added.items():
         table[token_id] = b"" if spelling in hidden else spelling.encode()
     return table
+
+
+def _any_of(words: Collection[str]) -> str:
+    """Pattern of the longest of these words, a common beginning looked at once: there are many."""
+    tails: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            tails.setdefault(word[0], []).append(word[1:])
+    options = [re.escape(first) + _any_of(rest) for first, rest in tails.items()]
+    pattern = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})"
+    return pattern if "" not in words else f"(?:{pattern})?" if options else ""
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -31,7 +31,8 @@ from diptych.model import noise
 from diptych.text import tokenizer
 from diptych.text.constraints import build, from_structured_outputs
 from diptych.text.constraints.vocabulary import read_vocabulary
-from diptych.text.tokenizer import Marker, Tokenizer
+from diptych.text.markers import Marker
+from diptych.text.tokenizer import Tokenizer
 
 from .conftest import Watched, watched
 from .test_runner import move

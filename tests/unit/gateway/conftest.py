@@ -19,7 +19,7 @@ from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience
 from diptych.router.client import Fleet
 from diptych.testing.hops import DecodeHop, Output, PrefillHop, ScriptedHops
-from diptych.text.tokenizer import Segment
+from diptych.text.markers import Segment
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny-text"
 FLEET = Fleet(ready=True, namespace=b"n" * 16, max_model_len=512, block_tokens=8)

@@ -9,15 +9,17 @@ from diptych.core.phases import Finish
 from diptych.gateway.answer import Answer
 from diptych.gateway.events import Emit, End
 from diptych.text import tokenizer
-from diptych.text.parser import Parser, Section
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
+from diptych.text.opening import Opening
+from diptych.text.parser import Parser
+from diptych.text.pieces import Section
 
 TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
 IDS = TOKENIZER.encode(["\nHm é.\n", Marker.END_THINK, "\n漢 one STOP two"])
 
 
 def read(ids: tuple[int, ...], cuts: tuple[int, ...], stop: str) -> tuple[object, ...]:
-    answer = Answer(0, Parser(TOKENIZER, thinking=True, stops=[stop]))
+    answer = Answer(0, Parser(TOKENIZER, Opening.REASONING, stops=[stop]))
     text = dict.fromkeys(Section, "")
     for start, end in itertools.pairwise((0, *cuts, len(ids))):
         pieces = answer.push(Emit(ids[start:end]))
@@ -44,4 +46,4 @@ def test_the_finish_tells_what_came_first() -> None:
     assert read(IDS, (), "STOP")[2:] == ("stop", "STOP")
     assert read(IDS, (), "absent")[2:] == ("length", None)
     over = (*IDS[:3], TOKENIZER.find(Marker.USER) or 0, *IDS[3:])
-    assert read(over, (), "STOP")[1:] == ((4, 3), "stop", None)
+    assert read(over, (), "STOP")[1:] == ((4, 2), "stop", None)

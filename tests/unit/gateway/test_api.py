@@ -126,13 +126,13 @@ def test_a_wrong_message_is_refused_by_its_path(message: Any, code: str, param: 
 )
 def test_messages_that_clients_send_are_accepted(message: Any) -> None:
     request, _ = read_chat(body(messages=[message]))
-    assert request.messages[0].read().text == "x"
+    assert request.messages[0].read().content == "x"
 
 
 def test_parts_are_paragraphs() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     request, _ = read_chat(body(messages=[{"role": "user", "content": parts}]))
-    assert request.messages[0].read().text == "a\n\nb"
+    assert request.messages[0].read().content == "a\n\nb"
 
 
 def test_of_two_names_of_reasoning_the_first_counts() -> None:

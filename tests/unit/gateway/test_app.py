@@ -7,7 +7,7 @@ import pytest
 from diptych.core.errors import Lost, Overloaded
 from diptych.core.phases import Finish
 from diptych.router.client import Fleet
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 END = Marker.END_THINK
 EOS = Marker.EOS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.gateway.logprobs import readable
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 END = Marker.END_THINK
 EOS = Marker.EOS
@@ -44,7 +44,7 @@ async def test_each_token_that_is_shown_has_one_entry(serve: Any) -> None:
         assert entry["logprob"] == -0.5
         first, second = entry["top_logprobs"]
         assert first == {key: entry[key] for key in ("token", "logprob", "bytes")}
-        assert second["bytes"] == list(tokenizer.spell(token + 1))
+        assert second["bytes"] == list(tokenizer.spelling(token + 1))
         assert second["logprob"] == -9999.0  # JSON has no minus infinity
 
 

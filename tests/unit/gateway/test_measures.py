@@ -11,7 +11,7 @@ from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.journey import Journey
 from diptych.gateway.measures import Measures, OutputClock
 from diptych.telemetry.metrics import Metrics
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 TEXT = ("one two three four five six", Marker.EOS)
 

@@ -7,7 +7,7 @@ import pytest
 from diptych.core.errors import Lost, Overloaded
 from diptych.gateway.deadlines import Deadlines
 from diptych.router.client import Have
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 TEXT = ("one two three four five six", Marker.EOS)
 

@@ -13,7 +13,7 @@ from diptych.gateway import served
 from diptych.gateway.api import read_chat
 from diptych.gateway.served import Identity
 from diptych.router.client import Fleet
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny-text"
 MASTER = b"master"
@@ -76,9 +76,9 @@ def test_another_name_is_not_found_and_not_repeated_at_length() -> None:
 async def test_long_texts_are_tokenised_elsewhere_with_the_same_result(text: str) -> None:
     model = served.load(TINY, "m", MASTER, lambda: None)
     identity = Identity(b"n" * 16, 100_000, 8)
-    prompt = await model.encode([Marker.BOS, text], identity, "user", "salt")
+    prompt = await model.encode([Marker.BOS, text], identity, "tenant", "user", "salt")
     assert prompt.token_ids == model.tokenizer.encode([Marker.BOS, text])
-    assert prompt.scope == scope(b"n" * 16, MASTER, "default", "user", "salt")
+    assert prompt.scope == scope(b"n" * 16, MASTER, "tenant", "user", "salt")
     assert list(prompt.hashes) == chain(prompt.scope, prompt.token_ids, 8)
     names = [thread.name for thread in threading.enumerate()]
     assert any(name.startswith("tokenize") for name in names) == (len(text) > 4096)
@@ -88,7 +88,7 @@ async def test_long_texts_are_tokenised_elsewhere_with_the_same_result(text: str
 async def test_the_loop_goes_on_while_a_long_text_is_tokenised() -> None:
     model = served.load(TINY, "m", MASTER, lambda: None)
     identity = Identity(b"n" * 16, 2**20, 128)
-    encoding = asyncio.create_task(model.encode(["word " * 100_000], identity, "", ""))
+    encoding = asyncio.create_task(model.encode(["word " * 100_000], identity, "tenant", "", ""))
     turns = 0
     while not encoding.done():
         await asyncio.sleep(0.001)

@@ -8,7 +8,7 @@ import pytest
 
 from diptych.gateway.errors import ClientGone
 from diptych.gateway.stream import Outbox, Patience
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 EOS = Marker.EOS
 TOLD: dict[str, set[str]] = {

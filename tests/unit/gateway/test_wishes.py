@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diptych.core.constraint import Constraint, Kind
-from diptych.text.tokenizer import Marker
+from diptych.text.markers import Marker
 
 EOS = Marker.EOS
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -61,7 +61,7 @@ async def test_every_choice_has_the_constraint(serve: Any) -> None:
     assert first.constraint == second.constraint == Constraint(Kind.JSON_SCHEMA, source)
     assert first.constraint.param == "response_format.json_schema.schema"
     assert first.constraint_after == ""
-    prompt = b"".join(map(site.served.tokenizer.spell, first.prompt)).decode()
+    prompt = b"".join(map(site.served.tokenizer.spelling, first.prompt)).decode()
     assert "## Response Format:" in prompt
     assert '{"type": "object", "properties": {"a": {"type": "integer"}}' in prompt
 

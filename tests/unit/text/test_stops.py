@@ -51,3 +51,22 @@ def test_nothing_is_held_that_cannot_become_a_stop(stops: list[str], chunks: lis
 )
 def test_a_stop_split_over_tokens(chunks: list[str], text: str, found: str | None) -> None:
     assert run(["\nUser:"], chunks) == (text, found)
+
+
+@given(STOPS, st.lists(ABC))
+def test_a_kept_stop_is_the_end_of_the_text(stops: list[str], chunks: list[str]) -> None:
+    finder = StopFinder(stops, keep=True)
+    text = "".join(map(finder.push, chunks)) + finder.finish()
+    without, found = expected(stops, "".join(chunks))
+    assert (text, finder.found) == (without + (found or ""), found)
+
+
+def test_the_place_of_a_stop_is_told() -> None:
+    finder = StopFinder(["bc"])
+    assert (finder.push("ab"), finder.push("cd"), finder.found_at) == ("a", "", 1)
+
+
+def test_after_a_finish_the_text_begins_anew() -> None:
+    finder = StopFinder(["ab"])
+    assert (finder.push("a"), finder.finish(), finder.push("b")) == ("", "a", "b")
+    assert finder.found is None

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from diptych.core.errors import Misconfigured
 from diptych.text import tokenizer
-from diptych.text.tokenizer import Marker, Tokenizer
+from diptych.text.image import Image
+from diptych.text.markers import Marker
+from diptych.text.tokenizer import Tokenizer
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny-text"
 TOKENIZER = tokenizer.load(TINY)
@@ -52,6 +54,19 @@ def test_ids_without_text_have_no_bytes() -> None:
     for token_id in (-1, TOKENIZER.vocab_size, TOKENIZER.find(Marker.USER)):
         assert token_id is not None
         assert TOKENIZER.token_bytes(token_id) == b""
+
+
+def test_every_token_has_a_spelling_for_people() -> None:
+    assert TOKENIZER.spelling(TOKENIZER.find(Marker.USER) or 0) == Marker.USER.value.encode()
+    (hello,) = TOKENIZER.encode(["e"])
+    assert TOKENIZER.spelling(hello) == b"e"
+
+
+def test_ids_and_images_are_put_as_they_are() -> None:
+    size = TOKENIZER.vocab_size
+    ids = TOKENIZER.encode(["a", 7, Image(1, 1), "b"])
+    (a,), (b,) = TOKENIZER.encode(["a"]), TOKENIZER.encode(["b"])
+    assert ids == (a, 7, size, size + 2, size + 3, size + 4, b)
 
 
 def test_no_token_is_longer_than_the_bound() -> None:

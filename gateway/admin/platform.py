@@ -1,0 +1,183 @@
+"""Routes about the fleet, this gateway, and the requests that run."""
+
+import re
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from diptych.core.errors import NotFound
+from diptych.gateway.admin.bodies import LogLevel
+from diptych.gateway.admin.entrance import Entrance
+from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.errors import HttpError
+from diptych.gateway.tenancy.audit import Act
+from diptych.gateway.tenancy.desk import Actor
+from diptych.gateway.tenancy.visit import Visit
+from diptych.router.client import Member
+
+_LATER = (
+    ("POST", "/workers/{worker_id}/drain"),
+    ("POST", "/workers/{worker_id}/undrain"),
+    ("POST", "/workers/{worker_id}/restart"),
+    ("POST", "/scale"),
+    ("POST", "/role"),
+    ("GET", "/operations/{operation_id}"),
+    ("POST", "/cache/flush"),
+    ("PATCH", "/config"),
+)
+
+
+def routes(site: Site, entrance: Entrance, levels: Levels) -> APIRouter:
+    """Under /admin/v1."""
+    router = APIRouter(tags=["platform"])
+    clerk, door, audit = site.office.clerk, site.office.door, site.office.audit
+    Reader = Annotated[Actor, Depends(entrance.reader)]
+    Writer = Annotated[Actor, Depends(entrance.writer)]
+
+    @router.get("/status")
+    async def status(by: Reader) -> dict[str, Any]:
+        """Pools, queues, this gateway's drain."""
+        fleet = site.fleet()
+        pools: dict[str, dict[str, int]] = {}
+        for member in fleet.members if fleet else ():
+            pool = pools.setdefault(member.join.role.value, {"members": 0, "ready": 0, "leases": 0})
+            pool["members"] += 1
+            pool["ready"] += member.ready
+            pool["leases"] += member.leases
+        return {
+            "ready": bool(fleet and fleet.ready and site.is_connected() and not door.is_held),
+            "reasons": list(fleet.reasons) if fleet else ["the router was not heard"],
+            "model": fleet.model if fleet else "",
+            "model_version": site.version(),
+            "queued": fleet.queued if fleet else 0,
+            "leases": fleet.leases if fleet else 0,
+            "pools": pools,
+            "gateway": {"draining": door.is_held, "requests": len(clerk.visits)},
+        }
+
+    @router.get("/workers")
+    async def workers(by: Reader) -> dict[str, Any]:
+        """Every member of the fleet: role, load, last word."""
+        fleet = site.fleet()
+        return {"data": [_member(member) for member in fleet.members] if fleet else []}
+
+    @router.get("/workers/{worker_id}")
+    async def worker(by: Reader, worker_id: str) -> dict[str, Any]:
+        """One member."""
+        fleet = site.fleet()
+        for member in fleet.members if fleet else ():
+            if member.join.member_id == worker_id:
+                return _member(member)
+        raise NotFound("There is no such worker.", code="worker_not_found")
+
+    @router.post("/gateway/drain")
+    async def drain(by: Writer) -> dict[str, bool]:
+        """Take nothing new here; what runs goes on. /readyz answers 503."""
+        return await hold(by, True)
+
+    @router.post("/gateway/undrain")
+    async def undrain(by: Writer) -> dict[str, bool]:
+        """Take requests again."""
+        return await hold(by, False)
+
+    async def hold(by: Actor, is_held: bool) -> dict[str, bool]:
+        before, door.is_held = {"draining": door.is_held}, is_held
+        after = {"draining": is_held}
+        action = "gateway.drain" if is_held else "gateway.undrain"
+        site.on_load()
+        await audit.add(Act(by.id, by.origin, action, before=before, after=after))
+        return after
+
+    @router.get("/requests")
+    async def requests(
+        by: Reader,
+        state: Annotated[str, Query(pattern="^(|encode|prefill|decode)$")] = "",
+        key: Annotated[str, Query(max_length=128)] = "",
+    ) -> dict[str, Any]:
+        """Requests that run: sizes and stages, never text."""
+        running = [_visit(visit) for visit in clerk.visits.values()]
+        return {
+            "data": [
+                each
+                for each in running
+                if (not state or each["state"] == state) and (not key or each["key_id"] == key)
+            ]
+        }
+
+    @router.post("/requests/{request_id}/abort")
+    async def abort(by: Writer, request_id: str) -> dict[str, Any]:
+        """End a request; its client is told."""
+        visit = clerk.visits.get(request_id)
+        if visit is None or not visit.abort():
+            raise NotFound("No such request generates now.", code="request_not_found")
+        await audit.add(Act(by.id, by.origin, "request.abort", request_id))
+        return {"id": request_id, "aborted": True}
+
+    @router.get("/config")
+    async def config(by: Reader) -> dict[str, Any]:
+        """The settings of this gateway; secrets are masked. None can be changed while it runs."""
+        return {"settings": site.settings, "reloadable": []}
+
+    @router.post("/log-level")
+    async def log_level(by: Writer, body: LogLevel) -> dict[str, Any]:
+        """Say more or less."""
+        before = {"level": levels.set(body.logger, body.level, body.ttl_s)}
+        after = {"level": body.level, "ttl_s": body.ttl_s}
+        await audit.add(Act(by.id, by.origin, "log.level", body.logger, before=before, after=after))
+        return {"logger": body.logger, **after}
+
+    for method, path in _LATER:
+        handler, described = _not_here(entrance), {"parameters": _parameters(path)}
+        router.add_api_route(path, handler, methods=[method], name=path, openapi_extra=described)
+    return router
+
+
+def _parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _not_here(entrance: Entrance) -> Any:
+    async def not_here(by: Annotated[Actor, Depends(entrance.writer)]) -> None:
+        """Not in this deployment: answers 501."""
+        raise HttpError(501, "not_implemented", "This deployment cannot do that by this API.")
+
+    return not_here
+
+
+def _member(member: Member) -> dict[str, Any]:
+    join = member.join
+    return {
+        "id": join.member_id,
+        "role": join.role.value,
+        "state": "ready" if member.ready else member.not_ready_reason or "not ready",
+        "address": join.address or join.http_address,
+        "pid": join.pid,
+        "model": join.model,
+        "num_blocks": join.num_blocks,
+        "num_slots": join.num_slots,
+        "leases": member.leases,
+        "load": asdict(member.load),
+        "silent_s": round(member.silent_s, 3),
+    }
+
+
+def _visit(visit: Visit) -> dict[str, Any]:
+    spent = visit.spent
+    state = "decode" if spent.completion else "prefill" if visit.max_new else "encode"
+    return {
+        "id": visit.request_id,
+        "state": state,
+        "key_id": visit.caller.key_id,
+        "tenant": visit.caller.tenant,
+        "endpoint": visit.endpoint,
+        "model": visit.model,
+        "age_s": round(time.time() - visit.began_s, 3),
+        "prompt_tokens": spent.prompt,
+        "completion_tokens": spent.completion,
+        "max_new": visit.max_new,
+    }

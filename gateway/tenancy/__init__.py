@@ -1,0 +1,1 @@
+"""Who may ask, how much, and what became of it: keys, limits, usage, audit."""
