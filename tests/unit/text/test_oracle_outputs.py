@@ -176,9 +176,11 @@ def test_good_outputs_are_read_as_they_read_them(
     ids = encode(text, real)
     their = Theirs(theirs, opening, stops, has_calls)
     parser = Parser(real, opening, tools=TOOLS if has_calls else (), stops=stops)
-    assert ours(parser, ids) == their.read(ids)
+    told = ours(parser, ids)
+    assert told == their.read(ids)
+    # They count a token with lines in it twice, and of blank reasoning not every token.
     counts_once = not any(re.search(b"\n[^\n]+\n", real.token_bytes(i)) for i in ids)
-    if opening.is_reasoning and counts_once:  # they count such a token twice
+    if opening.is_reasoning and counts_once and told[0].strip():
         assert parser.reasoning_tokens == their.reasoning_tokens
 
 
