@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from diptych.core.phases import Finish
+from diptych.core.step import Logprob
 from diptych.gateway.answer import Answer
 from diptych.gateway.events import Emit, End
 from diptych.text import tokenizer
 from diptych.text.markers import Marker
 from diptych.text.opening import Opening
 from diptych.text.parser import Parser
-from diptych.text.pieces import Section
+from diptych.text.pieces import Section, Text
+from diptych.text.tools import Tool
 
 TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
 IDS = TOKENIZER.encode(["\nHm é.\n", Marker.END_THINK, "\n漢 one STOP two"])
@@ -47,3 +49,15 @@ def test_the_finish_tells_what_came_first() -> None:
     assert read(IDS, (), "absent")[2:] == ("length", None)
     over = (*IDS[:3], TOKENIZER.find(Marker.USER) or 0, *IDS[3:])
     assert read(over, (), "STOP")[1:] == ((4, 2), "stop", None)
+
+
+@pytest.mark.parametrize("ends", [[], ["b"]])
+def test_tokens_after_a_stop_string_that_was_held_are_not_counted(ends: list[str]) -> None:
+    tools = (Tool("f", "", {}),)  # newlines wait: they may open a call
+    answer = Answer(0, Parser(TOKENIZER, Opening.ANSWER, tools=tools, stops=["\n"]))
+    ids = tuple(i for text in ["a", "\n", "\n", *ends] for i in TOKENIZER.encode([text]))
+    pieces = answer.push(Emit(ids, logprobs=tuple(Logprob(0.0, 1) for _ in ids)))
+    pieces += answer.finish(None if ends else End(Finish.LENGTH), 0)
+    assert [piece.text for piece in pieces if isinstance(piece, Text)] == ["a"]
+    assert (answer.token_ids, len(answer.logprobs)) == (list(ids[:2]), 2)
+    assert (answer.finish_reason, answer.stop_reason) == ("stop", "\n")

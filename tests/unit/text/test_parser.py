@@ -242,6 +242,14 @@ def test_a_stop_string_does_not_count_before_the_least_number_of_tokens() -> Non
     assert feed(parser, ids).content == "STOP STOP "
 
 
+def test_newlines_of_the_first_tokens_that_were_held_stop_nothing() -> None:
+    ids = ids_of("a", "\n", "\n", "b")
+    parser = make(stops=["\n"], min_tokens=2)
+    assert feed(parser, ids).content == "a\n"
+    assert (parser.stop, parser.surplus_tokens) == ("\n", 1)
+    assert feed(make(stops=["\n"], min_tokens=3), ids).content == "a\n\nb"
+
+
 def test_newlines_that_may_open_a_call_stop_the_answer_once_they_did_not() -> None:
     assert read("a" + CALL, stops=["\n\n"]).told == ("", "a", [DONE])
     parser = make(stops=["\n"])
