@@ -5,7 +5,7 @@ from typing import Any
 
 from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
-from diptych.core.request import Generation
+from diptych.core.request import PRIORITIES, Generation
 from diptych.core.sampling import choice_seed
 from diptych.gateway.api import ChatRequest, read_chat
 from diptych.gateway.constraint import constraint_of, schema_of
@@ -70,6 +70,8 @@ async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
         sampling=sampling,
         max_new=max_new,
         scope=prompt.scope,
+        priority=wished if (wished := visit.caller.priority_class) in PRIORITIES else "normal",
+        tenant=visit.caller.tenant,
         constraint=constraint,
         constraint_after=Marker.END_THINK.value if constraint and effort is not None else "",
     )

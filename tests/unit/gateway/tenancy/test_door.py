@@ -310,11 +310,20 @@ async def test_two_tenants_never_share_a_cache_scope(guard: Guard) -> None:
             seen.add(scope)
 
 
-async def test_the_router_hears_tenant_and_class(guard: Guard) -> None:
+async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
     guarded = guard("x", EOS)
     await guarded.ask(await guarded.key(tenant="acme", priority_class="batch"))
     want = guarded.site.hops.wants[-1]
     assert (want.tenant, want.priority_class) == ("acme", "batch")
+    generation = guarded.site.hops.generations[-1]
+    assert (generation.tenant, generation.priority) == ("acme", "batch")
+
+
+async def test_a_class_that_engines_do_not_know_is_normal_to_them(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    await guarded.ask(await guarded.key(priority_class="gold"))
+    assert guarded.site.hops.wants[-1].priority_class == "gold"
+    assert guarded.site.hops.generations[-1].priority == "normal"
 
 
 async def test_a_held_gateway_takes_nothing_new_and_is_not_ready(guard: Guard) -> None:
