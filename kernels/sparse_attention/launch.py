@@ -8,7 +8,8 @@ from torch import Tensor
 
 from diptych.kernels.sparse_attention import kernel, native
 
-WIDENED = 1024  # rows from which widening all records first pays
+WIDENED = 1024  # rows from which the Triton kernel gains by widening all records first
+WIDENED_PER_ROW = 256  # so many records in all a row: up to here `prefill.cu` gains by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,18 @@ class Settings:
     asm: bool = True
 
 
-def settings_for(q: Tensor) -> Settings:
+def settings_for(q: Tensor, num_records: int) -> Settings:
     """Fill the chip with few rows, avoid partial sums with many; measured on one H200."""
     rows = q.shape[0]
-    explicit = q.shape[1:] == (64, 512) and torch.cuda.get_device_capability(q.device) == (9, 0)
-    shares = 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
-    wide = explicit and rows >= WIDENED
-    return Settings(
-        shares, explicit, wide, wide and native.is_available(), block=64 if explicit else 32
-    )
+    if q.shape[1:] != (64, 512) or torch.cuda.get_device_capability(q.device) != (9, 0):
+        return Settings(shares_for(rows))
+    if num_records <= WIDENED_PER_ROW * rows and native.is_available():
+        return Settings(1, native=True, block=64)
+    return Settings(shares_for(rows), explicit=True, widened=rows >= WIDENED, block=64)
+
+
+def shares_for(rows: int) -> int:
+    return 10 if rows <= 8 else 5 if rows <= 16 else 2 if rows <= 64 else 1
 
 
 def widened(
@@ -93,7 +97,7 @@ def sparse_attention(
 ) -> Tensor:
     """Arguments as in `reference.sparse_attention`; -> [rows, heads, dim] bf16."""
     rows, heads, dim = q.shape
-    s = settings or settings_for(q)
+    s = settings or settings_for(q, len(window) + len(entries))
     if window_index.shape[1] % s.block or entry_index.shape[1] % s.block:
         raise ValueError(f"index lists must be a multiple of {s.block} wide")
     out = torch.empty_like(q) if out is None else out

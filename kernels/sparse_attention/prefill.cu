@@ -2,10 +2,11 @@
 //
 // Four warpgroups share a multiprocessor; each has one job and its own registers:
 //   gather   copies the float16 keys a row names into a ring of three blocks of 64
-//   scores   holds q in registers, multiplies, and turns scores into weights (softmax, sink)
+//   scores   holds q in registers, multiplies, and turns scores into weights (softmax, sink); of a
+//            block's halves one is multiplied while the other is softened
 //   values   two of them, half of the channels each: weights times keys, then the output
 //
-// Keys come from a table that `widen_*` writes: K / 128 in float16. Within 32 channels the pair at
+// Keys come from a table that `widen` writes: K / 128 in float16. Within 32 channels the pair at
 // 8c + 2i stands at 8i + 2c, so that what a thread holds of q and of the output (fragments of the
 // matrix product: pairs 2c, 2c + 8, ...) are eight neighbours, read and written as 16 bytes.
 //
@@ -23,14 +24,8 @@ constexpr uint32_t KEYS = DIM / 64 * TILE;
 constexpr int HELD = 384;  // channels of q in registers; the rest does not fit there
 constexpr float LOG2E = 1.4426950408889634f;
 // A row's sums are scaled only when a score exceeds the reference point by 2^SLACK.
-#ifndef SLACK
-#define SLACK 8.0f
-#endif
-#ifndef REGISTERS_GATHER
-#define REGISTERS_GATHER 32
-#define REGISTERS_SCORES 160
-#define REGISTERS_VALUES 160
-#endif
+constexpr float SLACK = 8.0f;
+constexpr int FEW = 32, MANY = 160;  // registers a thread; 512 threads have 128 each on average
 
 struct Shared {
   uint8_t keys[STAGES][KEYS];
@@ -38,7 +33,7 @@ struct Shared {
   uint8_t q[(DIM - HELD) / 64][HEADS * 128];
   float fade[2][HEADS];
   float factor[2][HEADS];
-  uint16_t valid[STAGES + 1][4];
+  uint32_t valid[STAGES][2];  // a bit a key
   uint64_t keys_full[STAGES], keys_free[STAGES], weights_full[2], weights_free[2];
 };
 
@@ -93,8 +88,14 @@ struct Turn {
 
 __device__ __forceinline__ void mma_open() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-__device__ __forceinline__ void mma_finish() {
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+__device__ __forceinline__ void mma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Until at most `OPEN` groups are unfinished.
+template <int OPEN>
+__device__ __forceinline__ void mma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(OPEN) : "memory");
 }
 
 // Descriptors of 128-byte swizzled tiles; offsets in units of 16 bytes may be added.
@@ -107,25 +108,26 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t at, uint32_t leading) {
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define F32(d, i) F8(d, i), F8(d, i + 8), F8(d, i + 16), F8(d, i + 24)
 
-// d[64 x 64] (+)= a[64 x 16] in registers times keys[64 x 16]^T
-__device__ __forceinline__ void mma_scores(float (&d)[32], const uint32_t* a, uint64_t keys,
+#define F16(d) F8(d, 0), F8(d, 8)
+
+// d[64 x 32] (+)= a[64 x 16] in registers times keys[32 x 16]^T
+__device__ __forceinline__ void mma_scores(float (&d)[16], const uint32_t* a, uint64_t keys,
                                            int add) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"
-      "%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}"
-      : F32(d, 0)
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20, p, 1, 1, "
+      "0;\n}"
+      : F16(d)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(keys), "r"(add));
 }
 
 // the same with a in shared memory
-__device__ __forceinline__ void mma_scores(float (&d)[32], uint64_t a, uint64_t keys) {
+__device__ __forceinline__ void mma_scores(float (&d)[16], uint64_t a, uint64_t keys) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"
-      "%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
-      : F32(d, 0)
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, 1, 1, 1, 0, 0;"
+      : F16(d)
       : "l"(a), "l"(keys));
 }
 
@@ -182,35 +184,30 @@ __device__ __forceinline__ void gather(const Arguments& a, Shared& s, int blocks
       } else if (after < a.rows) {
         number = record(a, after, 0, place);
       }
-      if (block < 4 && after < a.rows) {  // the next row's q, 512 lines of 128 bytes
-        const uint4* line = a.q + static_cast<int64_t>(after) * (HEADS * DIM / 8);
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(line + (block * 128 + threadIdx.x) * 8));
-      }
       const uint32_t present = __ballot_sync(~0u, now >= 0);
       wait(&s.keys_free[turn.slot], turn.parity ^ 1);
       const uint32_t to = address(s.keys[turn.slot]) + tile;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        const int from = max(__shfl_sync(~0u, now, i), 0);
-        const uint8_t* source = table + static_cast<int64_t>(from) * (DIM * 2);
+        const int from = __shfl_sync(~0u, now, i), size = from < 0 ? 0 : 16;  // 0 writes zeros
+        const uint8_t* source = table + static_cast<int64_t>(max(from, 0)) * (DIM * 2);
         const uint32_t target = to + i * 128 + (chunk ^ (i % 8 * 16));
         asm volatile(
-            "cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-            "cp.async.cg.shared.global.L2::128B [%2], [%3], 16;" ::"r"(target),
-            "l"(source), "r"(target + 4 * TILE), "l"(source + 512)
+            "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %4;\n"
+            "cp.async.cg.shared.global.L2::128B [%2], [%3], 16, %4;" ::"r"(target),
+            "l"(source), "r"(target + 4 * TILE), "l"(source + 512), "r"(size)
             : "memory");
       }
-      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
-                       address(&s.keys_full[turn.slot]))
-                   : "memory");
       if (lane == 0) {
-        s.valid[turn.slot][warp] = static_cast<uint16_t>(present);
-        arrive(&s.keys_full[turn.slot]);
+        reinterpret_cast<uint16_t*>(s.valid[turn.slot])[warp] = static_cast<uint16_t>(present);
       }
+      asm volatile("cp.async.wait_all;" ::: "memory");
+      fence_proxy();
+      __syncwarp();
+      if (lane == 0) arrive(&s.keys_full[turn.slot]);
       turn.next();
     }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 __device__ __forceinline__ uint32_t half_pair(uint32_t bf16_pair) {
@@ -235,15 +232,17 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// A thread's heads are h and h + 8; its keys of a block 8 i + 2 c and the one after.
-__device__ __forceinline__ void scores(const Arguments& a, Shared& s, int blocks) {
-  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, c = lane % 4;
-  const int h = warp * 16 + lane / 4;
-  Turn<STAGES> turn;
-  Turn<2> post;
-  int odd_row = 0;
-  for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
-    uint32_t q[HELD / 4];
+// What one thread of `scores` works with. Its heads are h and h + 8; its keys of a half block
+// 8 i + 2 c and the one after. Halves take turns: one is multiplied while the other's scores become
+// weights.
+struct Scorer {
+  const Arguments& a;
+  Shared& s;
+  int lane, c, h;
+  uint32_t q[HELD / 4];
+  float peak[2], total[2], fade[2];
+
+  __device__ __forceinline__ void load(int row) {
     const uint4* source = a.q + (static_cast<int64_t>(row) * HEADS + h) * (DIM / 8) + c;
 #pragma unroll
     for (int j = 0; j < DIM / 32; ++j) {
@@ -262,82 +261,138 @@ __device__ __forceinline__ void scores(const Arguments& a, Shared& s, int blocks
     }
     fence_proxy();
     asm volatile("bar.sync 1, 128;" ::: "memory");
-    float peak[2] = {-1e30f, -1e30f}, total[2] = {0.0f, 0.0f};
-    for (int block = 0; block < blocks; ++block) {
-      float d[32] = {};
-      wait(&s.keys_full[turn.slot], turn.parity);
-      fence_proxy();
-      const uint64_t keys = descriptor(address(s.keys[turn.slot]), 16);
-      mma_open();
-#pragma unroll
-      for (int k = 0; k < HELD / 16; ++k) {
-        mma_scores(d, q + 4 * k, keys + k / 4 * (TILE / 16) + k % 4 * 2, k != 0);
-      }
-#pragma unroll
-      for (int k = HELD / 16; k < DIM / 16; ++k) {
-        const uint64_t rest = descriptor(address(s.q[k / 4 - HELD / 64]), 16);
-        mma_scores(d, rest + k % 4 * 2, keys + k / 4 * (TILE / 16) + k % 4 * 2);
-      }
-      mma_finish();
+    peak[0] = peak[1] = -1e30f;
+    total[0] = total[1] = 0.0f;
+  }
 
-      const uint2 valid = *reinterpret_cast<const uint2*>(s.valid[turn.slot]);
-      if ((valid.x & valid.y) != ~0u) {
+  __device__ __forceinline__ void multiply(float (&d)[16], uint32_t slot, int half) {
+    const uint64_t keys = descriptor(address(s.keys[slot]) + half * (TILE / 2), 16);
+    mma_open();
 #pragma unroll
-        for (int i = 0; i < 32; ++i) {
-          const uint32_t bits = (i < 16 ? valid.x : valid.y) >> (2 * c);
-          if (!(bits >> (i / 4 % 4 * 8 + i % 2) & 1)) d[i] = -INFINITY;
-        }
-      }
-      float fade[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = d[2 * half];
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          top = fmaxf(top, fmaxf(d[4 * i + 2 * half], d[4 * i + 2 * half + 1]));
-        }
-        top = quad_max(top) * a.scale;
-        top = top > peak[half] + SLACK ? top : peak[half];
-        fade[half] = power(peak[half] - top);
-        peak[half] = top;
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          float& left = d[4 * i + 2 * half];
-          float& right = d[4 * i + 2 * half + 1];
-          left = power(fmaf(left, a.scale, -top));
-          right = power(fmaf(right, a.scale, -top));
-          sum += left + right;
-        }
-        total[half] = fmaf(total[half], fade[half], sum);
-      }
-      wait(&s.weights_free[post.slot], post.parity ^ 1);
-      uint8_t* to = s.weights[post.slot] + h * 128 + c * 4;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int chunk = (i ^ (lane / 4)) * 16;
-        *reinterpret_cast<__half2*>(to + chunk) = __floats2half2_rn(d[4 * i], d[4 * i + 1]);
-        *reinterpret_cast<__half2*>(to + 1024 + chunk) =
-            __floats2half2_rn(d[4 * i + 2], d[4 * i + 3]);
-      }
-      if (c == 0) {
-        s.fade[post.slot][h] = fade[0];
-        s.fade[post.slot][h + 8] = fade[1];
-      }
-      if (block + 1 == blocks) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float sink = __ldg(a.sink + h + 8 * half) * LOG2E;
-          const float sum = quad_sum(total[half]) + power(fminf(sink - peak[half], 100.0f));
-          if (c == 0) s.factor[odd_row][h + 8 * half] = sum > 0.0f ? 128.0f / sum : 0.0f;
-        }
-      }
-      fence_proxy();
-      __syncwarp();
-      if (lane == 0) arrive(&s.weights_full[post.slot]);
-      turn.next();
-      post.next();
+    for (int k = 0; k < HELD / 16; ++k) {
+      mma_scores(d, q + 4 * k, keys + k / 4 * (TILE / 16) + k % 4 * 2, k != 0);
     }
+#pragma unroll
+    for (int k = HELD / 16; k < DIM / 16; ++k) {
+      const uint64_t rest = descriptor(address(s.q[k / 4 - HELD / 64]), 16);
+      mma_scores(d, rest + k % 4 * 2, keys + k / 4 * (TILE / 16) + k % 4 * 2);
+    }
+    mma_commit();
+  }
+
+  // Scores -> weights, against a peak that may rise; fade says by how much sums then shrink.
+  __device__ __forceinline__ void soften(float (&d)[16], uint32_t valid) {
+    if (valid != ~0u) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        if (!(valid >> (2 * c + i / 4 * 8 + i % 2) & 1)) d[i] = -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float* x = d + 2 * r;
+      float top = fmaxf(fmaxf(fmaxf(x[0], x[1]), fmaxf(x[4], x[5])),
+                        fmaxf(fmaxf(x[8], x[9]), fmaxf(x[12], x[13])));
+      top = quad_max(top) * a.scale;
+      top = top > peak[r] + SLACK ? top : peak[r];
+      fade[r] = power(peak[r] - top);
+      peak[r] = top;
+#pragma unroll
+      for (int i = 0; i < 16; i += 4) {
+        x[i] = power(fmaf(x[i], a.scale, -top));
+        x[i + 1] = power(fmaf(x[i + 1], a.scale, -top));
+      }
+      const float sum = ((x[0] + x[1]) + (x[4] + x[5])) + ((x[8] + x[9]) + (x[12] + x[13]));
+      total[r] = fmaf(total[r], fade[r], sum);
+    }
+  }
+
+  __device__ __forceinline__ __half2* place(uint32_t slot, int half, int i) {
+    uint8_t* to = s.weights[slot] + h * 128 + c * 4;
+    return reinterpret_cast<__half2*>(to + ((4 * half + i) ^ (lane / 4)) * 16);
+  }
+
+  __device__ __forceinline__ void post(float (&d)[16], uint32_t slot, int half) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      __half2* to = place(slot, half, i);
+      to[0] = __floats2half2_rn(d[4 * i], d[4 * i + 1]);
+      to[256] = __floats2half2_rn(d[4 * i + 2], d[4 * i + 3]);  // 8 heads on
+    }
+  }
+
+  // The second half raised the peak: the weights of the first shrink.
+  __device__ __forceinline__ void shrink(uint32_t slot) {
+    const __half2 low = __float2half2_rn(fade[0]), high = __float2half2_rn(fade[1]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      __half2* to = place(slot, 0, i);
+      to[0] = __hmul2(to[0], low);
+      to[256] = __hmul2(to[256], high);
+    }
+  }
+};
+
+__device__ __forceinline__ void scores(const Arguments& a, Shared& s, int blocks) {
+  const int lane = threadIdx.x % 32;
+  Scorer w = {a, s, lane, lane % 4, static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4};
+  Turn<STAGES> turn;
+  Turn<2> slot;
+  int odd_row = 0;
+  float left[16], right[16];
+
+  const auto first_half = [&](uint32_t at) {
+    w.soften(left, s.valid[at][0]);
+    wait(&s.weights_free[slot.slot], slot.parity ^ 1);
+    w.post(left, slot.slot, 0);
+  };
+  const auto second_half = [&](uint32_t at) {
+    const float low = w.fade[0], high = w.fade[1];
+    w.soften(right, s.valid[at][1]);
+    w.post(right, slot.slot, 1);
+    if (__any_sync(~0u, w.fade[0] != 1.0f || w.fade[1] != 1.0f)) w.shrink(slot.slot);
+    if (w.c == 0) {
+      s.fade[slot.slot][w.h] = low * w.fade[0];
+      s.fade[slot.slot][w.h + 8] = high * w.fade[1];
+    }
+  };
+  const auto publish = [&] {
+    fence_proxy();
+    __syncwarp();
+    if (lane == 0) arrive(&s.weights_full[slot.slot]);
+    slot.next();
+  };
+
+  for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    w.load(row);
+    wait(&s.keys_full[turn.slot], turn.parity);
+    w.multiply(left, turn.slot, 0);
+    mma_wait<0>();
+    // a product left open over the end of the loop would make the assembler serialise them all
+    for (int block = 1; block < blocks; ++block) {
+      const uint32_t now = turn.slot;
+      turn.next();
+      w.multiply(right, now, 1);
+      first_half(now);
+      wait(&s.keys_full[turn.slot], turn.parity);
+      mma_wait<0>();
+      w.multiply(left, turn.slot, 0);
+      second_half(now);
+      publish();
+      mma_wait<0>();
+    }
+    w.multiply(right, turn.slot, 1);
+    first_half(turn.slot);
+    mma_wait<0>();
+    second_half(turn.slot);
+    turn.next();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sink = __ldg(a.sink + w.h + 8 * r) * LOG2E;
+      const float sum = quad_sum(w.total[r]) + power(fminf(sink - w.peak[r], 100.0f));
+      if (w.c == 0) s.factor[odd_row][w.h + 8 * r] = sum > 0.0f ? 128.0f / sum : 0.0f;
+    }
+    publish();
     odd_row ^= 1;
   }
 }
@@ -357,9 +412,7 @@ __device__ __forceinline__ void values(const Arguments& a, Shared& s, int blocks
   float d[128];
   for (int row = blockIdx.x; row < a.rows; row += gridDim.x) {
     for (int block = 0; block < blocks; ++block) {
-      wait(&s.keys_full[turn.slot], turn.parity);
       wait(&s.weights_full[post.slot], post.parity);
-      fence_proxy();
       const float low = s.fade[post.slot][h], high = s.fade[post.slot][h + 8];
       if (block > 0 && __any_sync(~0u, low != 1.0f || high != 1.0f)) {
 #pragma unroll
@@ -373,7 +426,8 @@ __device__ __forceinline__ void values(const Arguments& a, Shared& s, int blocks
         mma_values<0>(d, weights + k * 2, keys + k * 128, block + k);
         mma_values<64>(d, weights + k * 2, keys + 2 * TILE / 16 + k * 128, block + k);
       }
-      mma_finish();
+      mma_commit();
+      mma_wait<0>();
       if (lane == 0) {
         arrive(&s.keys_free[turn.slot]);
         arrive(&s.weights_free[post.slot]);
@@ -403,7 +457,7 @@ __global__ void __launch_bounds__(512, 1) attend(const __grid_constant__ Argumen
   Shared& s = *reinterpret_cast<Shared*>(memory);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
-      prepare(&s.keys_full[i], 128 + 4);  // every copying thread, and the masks of four warps
+      prepare(&s.keys_full[i], 4);  // arrivals are of warps
       prepare(&s.keys_free[i], 8);
     }
     for (int i = 0; i < 2; ++i) {
@@ -416,75 +470,67 @@ __global__ void __launch_bounds__(512, 1) attend(const __grid_constant__ Argumen
   const int blocks = (a.window + a.selected) / BLOCK;
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (group == 0) {
-    give_registers<REGISTERS_GATHER>();
+    give_registers<FEW>();
     gather(a, s, blocks);
   } else if (group == 1) {
-    take_registers<REGISTERS_SCORES>();
+    take_registers<MANY>();
     scores(a, s, blocks);
   } else {
-    take_registers<REGISTERS_VALUES>();
+    take_registers<MANY>();
     values(a, s, blocks);
   }
 }
 
 // --- the table ----------------------------------------------------------------------------------
 
-// A thread's 32 channels, as pairs in table order.
-struct Group {
-  uint4 part[4];
-};
-
-__global__ void widen_entries(const uint8_t* records, Group* table, int count) {
-  const int at = blockIdx.x * blockDim.x + threadIdx.x, entry = at / 16, group = at % 16;
-  if (entry >= count) return;
-  const uint8_t* from = records + static_cast<int64_t>(entry) * (DIM / 2 + DIM / 16);
-  const uint4 data = *reinterpret_cast<const uint4*>(from + group * 16);
-  const uint32_t bytes = *reinterpret_cast<const uint16_t*>(from + DIM / 2 + group * 2);
+// Four pairs of a group of 32 channels, 8c + 2 part for c = 0 ... 3, in table order.
+__device__ __forceinline__ uint4 widen_entry(const uint8_t* record, int group, int part) {
+  const uint4 data = __ldg(reinterpret_cast<const uint4*>(record + group * 16));
+  const uint32_t scales =
+      __ldg(reinterpret_cast<const uint16_t*>(record + DIM / 2 + group * 2));
   const uint32_t words[4] = {data.x, data.y, data.z, data.w};
-  Group out;
-  uint32_t* pairs = reinterpret_cast<uint32_t*>(out.part);
+  uint32_t pairs[4];
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
-    const uint32_t e4m3 = c < 2 ? bytes & 255 : bytes >> 8;
+    const uint32_t e4m3 = c < 2 ? scales & 255 : scales >> 8;
     // as float16 bits an E4M3 is 2^-8 of its value, an E2M1 2^-14
     const __half scale = __hmul(__ushort_as_half((e4m3 & 127) << 7 | (e4m3 & 128) << 8),
                                 __float2half(32768.0f));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t byte = words[c] >> (8 * i), codes = (byte & 15) | (byte & 240) << 12;
-      uint32_t bits = (codes & 0x00070007u) << 9 | (codes & 0x00080008u) << 12;
-      __half2 pair = __hmul2(reinterpret_cast<__half2&>(bits), __half2half2(scale));
-      pairs[4 * i + c] = reinterpret_cast<uint32_t&>(pair);
-    }
+    const uint32_t byte = words[c] >> (8 * part), codes = (byte & 15) | (byte & 240) << 12;
+    uint32_t bits = (codes & 0x00070007u) << 9 | (codes & 0x00080008u) << 12;
+    __half2 pair = __hmul2(reinterpret_cast<__half2&>(bits), __half2half2(scale));
+    pairs[c] = reinterpret_cast<uint32_t&>(pair);
   }
-  table[at] = out;
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-__global__ void widen_window(const uint8_t* records, Group* table, int count) {
-  const int at = blockIdx.x * blockDim.x + threadIdx.x, record = at / 16, group = at % 16;
-  if (record >= count) return;
-  const uint8_t* from = records + static_cast<int64_t>(record) * (DIM + DIM / 32);
-  uint4 data[2];
-  data[0] = *reinterpret_cast<const uint4*>(from + group * 32);
-  data[1] = *reinterpret_cast<const uint4*>(from + group * 32 + 16);
-  const uint32_t* words = reinterpret_cast<const uint32_t*>(data);
+__device__ __forceinline__ uint4 widen_window(const uint8_t* record, int group, int part) {
   // 2^(byte - 127) / 128 x 2^8, which is missing in E4M3 read as float16 bits
-  const float scale = 2.0f * __uint_as_float(static_cast<uint32_t>(from[DIM + group]) << 23);
-  Group out;
-  uint32_t* pairs = reinterpret_cast<uint32_t*>(out.part);
+  const float scale = 2.0f * __uint_as_float(static_cast<uint32_t>(record[DIM + group]) << 23);
+  uint32_t pairs[4];
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t two = words[2 * c + i / 2] >> (16 * (i % 2));
-      const uint32_t codes = (two & 255) | (two & 0xff00u) << 8;
-      uint32_t bits = (codes & 0x007f007fu) << 7 | (codes & 0x00800080u) << 8;
-      const float2 value = __half22float2(reinterpret_cast<__half2&>(bits));
-      __half2 pair = __floats2half2_rn(value.x * scale, value.y * scale);
-      pairs[4 * i + c] = reinterpret_cast<uint32_t&>(pair);
-    }
+    const uint32_t two =
+        __ldg(reinterpret_cast<const uint16_t*>(record + group * 32 + c * 8 + part * 2));
+    const uint32_t codes = (two & 255) | (two & 0xff00u) << 8;
+    uint32_t bits = (codes & 0x007f007fu) << 7 | (codes & 0x00800080u) << 8;
+    const float2 value = __half22float2(reinterpret_cast<__half2&>(bits));
+    __half2 pair = __floats2half2_rn(value.x * scale, value.y * scale);
+    pairs[c] = reinterpret_cast<uint32_t&>(pair);
   }
-  table[at] = out;
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+__global__ void widen(const uint8_t* window, const uint8_t* entries, uint4* table, int num_window,
+                      int num_entries) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int record = static_cast<int>(at / 64), group = at / 4 % 16, part = at % 4;
+  if (record < num_window) {
+    table[at] = widen_window(window + static_cast<int64_t>(record) * (DIM + DIM / 32), group, part);
+  } else if (record < num_window + num_entries) {
+    table[at] = widen_entry(
+        entries + static_cast<int64_t>(record - num_window) * (DIM / 2 + DIM / 16), group, part);
+  }
 }
 
 }  // namespace
@@ -496,15 +542,10 @@ extern "C" int sparse_prefill(const void* q, const void* window, const void* win
                               int num_entries, int window_width, int entry_width, int processors,
                               void* stream_handle) {
   cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
-  Group* entry_table = static_cast<Group*>(table) + static_cast<int64_t>(num_window) * 16;
-  const auto blocks = [](int count) { return (count * 16 + 255) / 256; };
-  if (num_window > 0) {
-    widen_window<<<blocks(num_window), 256, 0, stream>>>(static_cast<const uint8_t*>(window),
-                                                         static_cast<Group*>(table), num_window);
-  }
-  if (num_entries > 0) {
-    widen_entries<<<blocks(num_entries), 256, 0, stream>>>(static_cast<const uint8_t*>(entries),
-                                                           entry_table, num_entries);
+  if (num_window + num_entries > 0) {
+    widen<<<(num_window + num_entries + 3) / 4, 256, 0, stream>>>(
+        static_cast<const uint8_t*>(window), static_cast<const uint8_t*>(entries),
+        static_cast<uint4*>(table), num_window, num_entries);
   }
   cudaError_t failed = cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             sizeof(Shared));

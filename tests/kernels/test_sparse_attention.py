@@ -31,6 +31,19 @@ def test_index_lists_must_fill_blocks() -> None:
         launch.sparse_attention(*inputs, launch.Settings(1, block=16, asm=False))
 
 
+def test_the_form_follows_rows_records_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(native, "is_available", lambda: True)
+    few, many = torch.empty(8, 64, 512), torch.empty(2048, 64, 512)
+    assert launch.settings_for(few, 40960).explicit
+    assert launch.settings_for(many, 40960).native
+    assert not launch.settings_for(many, 10**6).native  # widening them all would cost more
+    monkeypatch.setattr(native, "is_available", lambda: False)
+    assert launch.settings_for(many, 40960).widened
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    assert launch.settings_for(many, 40960) == launch.Settings(1)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", cases.DECODE, ids=str)
 def test_kernels_match_at_released_sizes(case: cases.Case) -> None:

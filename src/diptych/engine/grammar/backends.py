@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from diptych.engine.grammar.matcher import Masks, Matcher, StoppingMatcher
+from diptych.engine.grammar.surrogates import Surrogates
 from diptych.text.constraints.ebnf import to_ebnf
 from diptych.text.constraints.grammar import Grammar, invalid
 from diptych.text.constraints.lark import to_lark
@@ -59,6 +60,7 @@ class XgrammarBackend:
             vocab_size=len(vocabulary.tokens),
             stop_token_ids=list(vocabulary.stop_ids),
         )
+        self._surrogates = Surrogates(vocabulary)
         self._compiler = xgrammar.GrammarCompiler(
             tokens, max_threads=1, cache_enabled=True, cache_limit_bytes=_RULE_CACHE_BYTES
         )
@@ -73,26 +75,34 @@ class XgrammarBackend:
         return Compiled(
             compiled.memory_size_bytes,
             lambda: StoppingMatcher(
-                _XgrammarWalk(self._library.GrammarMatcher(compiled)), self._vocabulary
+                _XgrammarWalk(self._library.GrammarMatcher(compiled), self._surrogates),
+                self._vocabulary,
             ),
         )
 
 
 class _XgrammarWalk:
-    def __init__(self, matcher: xgrammar.GrammarMatcher) -> None:
+    def __init__(self, matcher: xgrammar.GrammarMatcher, surrogates: Surrogates) -> None:
         self._matcher = matcher
+        self._surrogates = surrogates
+        self._tokens: list[int] = []
 
     def is_complete(self) -> bool:
         return bool(self._matcher.is_completed())
 
     def accept(self, token: int) -> bool:
-        return bool(self._matcher.accept_token(token))
+        if self._surrogates.bars(token, self._tokens) or not self._matcher.accept_token(token):
+            return False
+        self._tokens.append(token)
+        return True
 
     def fill(self, masks: Masks, row: int) -> None:
         self._matcher.fill_next_token_bitmask(masks, row)
+        masks[row] &= self._surrogates.allowed(self._tokens)
 
     def rollback(self, count: int) -> None:
         self._matcher.rollback(count)
+        del self._tokens[len(self._tokens) - count :]
 
 
 class LlguidanceBackend:
