@@ -71,6 +71,7 @@ class Parser:
         self._ignore_eos = ignore_eos
         self._out: list[Piece] = []
         self._shown = 0  # the last token of which something was shown
+        self._begun = 0  # the last token known to begin in a text
         self.reasoning_tokens = 0
         self.sections: list[Section | None] = []
         """Of each token; None for markers, markup and line ends that were dropped."""
@@ -275,12 +276,11 @@ class Parser:
 
         A character's owner is the token that completed it; others may have begun it.
         """
-        before = self._shown
         for place, owner in enumerate(owners):
-            for number in range(before + 1, owner + 1):
+            for number in range(self._begun + 1, owner + 1):
                 if self.sections[number - 1] is not None:
+                    self._begun = number
                     yield number - 1, place
-            before = owner
 
     def _piece(self, section: Section, text: str) -> Text:
         return Text(section, text, self._places.show(len(text)))

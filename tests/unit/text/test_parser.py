@@ -625,3 +625,9 @@ def test_the_tokens_of_one_character_come_together() -> None:
     assert len(ids) > 2
     pieces = tokens_of(Parser(TOKENIZER, Opening.ANSWER), ids)
     assert pieces[0] == (Section.CONTENT, "🦄", tuple(range(len(ids) - 1)))
+    cut_off = (ids[0], *ids_of(Marker.THINK, "a"))
+    assert tokens_of(Parser(TOKENIZER, Opening.ANSWER), cut_off) == [
+        (Section.CONTENT, "\ufffd", (0,)),
+        (Section.CONTENT, "<think>", (1,)),
+        (Section.CONTENT, "a", (2,)),
+    ]
