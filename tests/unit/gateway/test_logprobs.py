@@ -142,6 +142,7 @@ async def test_more_of_a_prompt_than_fits_a_message_is_refused(serve: Any) -> No
     wish = {"messages": messages, "max_tokens": 2, "prompt_logprobs": 20}
     reply = await site.ask(**wish)
     assert reply.status_code == 200, reply.text
+    assert site.hops.wants[-1].hashes == ()  # no worker has anything of it that would be used
     reply = await site.ask(**wish, n=16)
     error = reply.json()["error"]
     assert (reply.status_code, error["param"]) == (400, "prompt_logprobs")
