@@ -98,8 +98,9 @@ def _choice(first: Generation, index: int, prompt: Prompt, visit: Visit) -> Call
     if index:
         key = replace(key, request_id=f"{key.request_id}.{index}")
     generation = replace(first, key=key, sampling=replace(first.sampling, seed=seed))
-    caches = generation.sampling.prompt_logprobs is None  # else every row is computed
-    return Call(generation, prompt.hashes if caches else (), visit.caller.tenant, visit.caller.priority_class)
+    is_cached = generation.sampling.prompt_logprobs is None  # else every row is computed
+    hashes = prompt.hashes if is_cached else ()
+    return Call(generation, hashes, visit.caller.tenant, visit.caller.priority_class)
 
 
 def _shapes(
