@@ -19,6 +19,7 @@ class Answer:
         self._parser = parser
         self.token_ids: list[int] = []  # sampled, up to the one that completed a stop string
         self.logprobs: list[Logprob] = []  # one for each of them, if asked for
+        self.prompt_logprobs: tuple[Logprob, ...] = ()  # of all but its first token, if asked for
         self.cached_tokens = 0
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
@@ -34,6 +35,7 @@ class Answer:
 
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
+        self.prompt_logprobs += emit.prompt_logprobs
         pieces: list[Piece] = []
         for index, token_id in enumerate(emit.token_ids):
             if self.is_over:

@@ -130,6 +130,7 @@ class ChatRequest(BaseModel):
     logit_bias: Biases = {}
     logprobs: bool = False
     top_logprobs: Int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
+    prompt_logprobs: Int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
     min_tokens: Int = Field(0, ge=0, le=MAX_OUTPUT)
     bad_words: list[BadWord] = Field([], max_length=MAX_BAD_WORDS)
     allowed_token_ids: list[TokenId] | None = Field(
@@ -206,7 +207,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "modalities": (["text"],),
     "moderation": (),
     "prediction": (),
-    "prompt_logprobs": (),
     "separate_reasoning": (True,),
     "skip_special_tokens": (True,),
     "task": (),
@@ -225,7 +225,6 @@ _HINTS = {
     "guided_json": "use structured_outputs.json",
     "guided_regex": "use structured_outputs.regex",
     "guided_whitespace_pattern": "use structured_outputs.whitespace_pattern",
-    "prompt_logprobs": "logprobs report on the output",
 }
 
 

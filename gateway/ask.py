@@ -9,8 +9,8 @@ from diptych.core.request import PRIORITIES, Generation
 from diptych.core.sampling import choice_seed
 from diptych.gateway.api import ChatRequest, read_chat
 from diptych.gateway.constraint import constraint_of, schema_of
-from diptych.gateway.limits import output_limit, refuse_hopeless
-from diptych.gateway.logprobs import Logprobs
+from diptych.gateway.limits import output_limit, refuse_hopeless, refuse_many_logprobs
+from diptych.gateway.logprobs import Logprobs, PromptLogprobs
 from diptych.gateway.pipeline import Call
 from diptych.gateway.served import Prompt, Served
 from diptych.gateway.shapes import Shapes
@@ -64,6 +64,8 @@ async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
     if sampling.min_tokens > max_new:
         message = f"min_tokens is more than the {max_new} tokens that the output may have"
         raise BadRequest(message, code="conflicting_parameters", param="min_tokens")
+    if request.prompt_logprobs is not None:
+        refuse_many_logprobs(prompt_len, request.prompt_logprobs, request.n)
     first = Generation(
         key=Key(visit.request_id, 1),
         prompt=prompt.token_ids,
@@ -76,7 +78,7 @@ async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
         constraint_after=Marker.END_THINK.value if constraint and effort is not None else "",
     )
     calls = tuple(_choice(first, index, prompt, visit) for index in range(request.n))
-    shapes = _shapes(request, served, identity.fingerprint, prompt_len)
+    shapes = _shapes(request, served, identity.fingerprint, prompt.token_ids)
     return Ask(request, calls, shapes, tuple(ignored))
 
 
@@ -96,18 +98,23 @@ def _choice(first: Generation, index: int, prompt: Prompt, visit: Visit) -> Call
     if index:
         key = replace(key, request_id=f"{key.request_id}.{index}")
     generation = replace(first, key=key, sampling=replace(first.sampling, seed=seed))
-    return Call(generation, prompt.hashes, visit.caller.tenant, visit.caller.priority_class)
+    is_cached = generation.sampling.prompt_logprobs is None  # else every row is computed
+    hashes = prompt.hashes if is_cached else ()
+    return Call(generation, hashes, visit.caller.tenant, visit.caller.priority_class)
 
 
-def _shapes(request: ChatRequest, served: Served, fingerprint: str, prompt_len: int) -> Shapes:
-    options = request.stream_options
+def _shapes(
+    request: ChatRequest, served: Served, fingerprint: str, prompt: tuple[int, ...]
+) -> Shapes:
+    options, asks_for_prompt = request.stream_options, request.prompt_logprobs is not None
     return Shapes(
         model=served.model_name,
         fingerprint=fingerprint,
-        prompt_tokens=prompt_len,
+        prompt_tokens=len(prompt),
         has_reasoning=request.effort is not None and request.include_reasoning,
         has_usage=bool(options and options.include_usage),
         has_running_usage=bool(options and options.continuous_usage_stats),
         has_token_ids=request.return_token_ids,
         logprobs=Logprobs(served.tokenizer) if request.logprobs else None,
+        prompt_logprobs=PromptLogprobs(served.tokenizer, prompt) if asks_for_prompt else None,
     )

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from diptych.core.errors import Overloaded
+from diptych.core.step import Logprob
 from diptych.gateway import ask as asks
 from diptych.gateway.answer import Answer
 from diptych.gateway.ask import Ask
@@ -168,7 +169,7 @@ class _StreamedChoice:
         self._told = 0  # token ids that have left with some chunk
 
     def put(self, emit: Emit) -> bool:
-        self._open()
+        self._open(emit.prompt_logprobs)
         self._say(self._answer.push(emit))
         return not self._answer.is_over
 
@@ -178,10 +179,10 @@ class _StreamedChoice:
         ids = self._answer.token_ids[self._told :]
         self._outbox.put(self._shapes.closing(self._answer, ids))
 
-    def _open(self) -> None:
+    def _open(self, prompt_logprobs: Sequence[Logprob] = ()) -> None:
         if not self._is_open:
             self._is_open = True
-            self._outbox.put(self._shapes.opening(self._answer))
+            self._outbox.put(self._shapes.opening(self._answer, prompt_logprobs))
 
     def _say(self, pieces: list[Piece]) -> None:
         for piece in pieces:

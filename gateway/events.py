@@ -219,6 +219,7 @@ class Emit:
     token_ids: tuple[int, ...]
     stop_token: int | None = None
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if asked for
+    prompt_logprobs: tuple[Logprob, ...] = ()  # with the first token, likewise
 
 
 @dataclass(frozen=True, slots=True)

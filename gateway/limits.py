@@ -7,6 +7,7 @@ DEFAULT_OUTPUT = 8_192
 DEFAULT_THINKING = 65_536
 DEFAULT_THINKING_HARD = 131_072
 HARDEST = 100
+MAX_PROMPT_LOGPROBS = 65_536  # of all choices: far less than a session or a stream holds unread
 
 
 def output_limit(prompt_len: int, asked: int | None, effort: int | None, context: int) -> int:
@@ -18,6 +19,18 @@ def output_limit(prompt_len: int, asked: int | None, effort: int | None, context
     if prompt_len + 1 > context:
         raise too_long(prompt_len, 1, context)
     return min(default_output(effort), context - prompt_len)
+
+
+def refuse_many_logprobs(prompt_len: int, num_top: int, choices: int) -> None:
+    """Refuse log-probabilities of a prompt that are too many to be sent in one message."""
+    count = prompt_len * (num_top + 1) * choices
+    if count > MAX_PROMPT_LOGPROBS:
+        raise BadRequest(
+            f"prompt_logprobs: {count} values for {prompt_len} tokens, {num_top} alternatives and "
+            f"{choices} choices; expected at most {MAX_PROMPT_LOGPROBS}",
+            code="invalid_value",
+            param="prompt_logprobs",
+        )
 
 
 def default_output(effort: int | None) -> int:

@@ -40,6 +40,32 @@ class Logprobs:
         return {"token": readable(data), "logprob": max(value, LEAST), "bytes": list(data)}
 
 
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Spells those of one prompt."""
+
+    tokenizer: Tokenizer
+    token_ids: tuple[int, ...]
+
+    def shape(self, found: Sequence[Logprob]) -> list[dict[str, Any] | None]:
+        """One mapping by token id for each token, its own entry first; null for the first one."""
+        tokens = zip(self.token_ids[1:], found, strict=True)
+        return [None, *(self._alternatives(token_id, logprob) for token_id, logprob in tokens)]
+
+    def _alternatives(self, token_id: int, logprob: Logprob) -> dict[str, Any]:
+        values = {token_id: (logprob.rank, logprob.value)}
+        for rank, (best, value) in enumerate(logprob.top, 1):
+            values.setdefault(best, (rank, value))
+        return {
+            str(each): {
+                "logprob": max(value, LEAST),
+                "rank": rank,
+                "decoded_token": readable(self.tokenizer.spelling(each)),
+            }
+            for each, (rank, value) in values.items()
+        }
+
+
 def shape(entries: Entries, *, has_reasoning: bool) -> dict[str, Any]:
     """The field `logprobs` of a choice."""
     reasoning = {"reasoning_content": entries[Section.REASONING]} if has_reasoning else {}

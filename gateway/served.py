@@ -128,6 +128,7 @@ class Served:
             min_tokens=request.min_tokens,
             allowed_token_ids=tuple(request.allowed_token_ids or ()),
             logprobs=request.top,
+            prompt_logprobs=request.prompt_logprobs,
         )
 
     async def bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:

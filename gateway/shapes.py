@@ -2,14 +2,15 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from diptych.core.step import Logprob
 from diptych.gateway.answer import Answer
-from diptych.gateway.logprobs import Logprobs, shape
+from diptych.gateway.logprobs import Logprobs, PromptLogprobs, shape
 from diptych.text.pieces import Piece, Section, Text
 
 DONE = b"data: [DONE]\n\n"
@@ -28,15 +29,17 @@ class Shapes:
     has_running_usage: bool = False
     has_token_ids: bool = False
     logprobs: Logprobs | None = None  # if asked for
+    prompt_logprobs: PromptLogprobs | None = None  # likewise
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def opening(self, answer: Answer) -> bytes:
-        """First chunk of a choice."""
+    def opening(self, answer: Answer, prompt_logprobs: Sequence[Logprob] = ()) -> bytes:
+        """First chunk of a choice; that of the first one tells of the prompt."""
         delta: dict[str, Any] = {"role": "assistant", "content": ""}
         if self.has_reasoning:
             delta = {"role": "assistant", "content": None, "reasoning_content": ""}
-        return self._chunk(answer, delta)
+        more = self._prompt_logprobs(prompt_logprobs) if answer.index == 0 else {}
+        return self._chunk(answer, delta, more=more)
 
     def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
         """A chunk of text; empty for reasoning that is not shown."""
@@ -83,6 +86,7 @@ class Shapes:
                 choice["token_ids"] = answer.token_ids
             choices.append(choice)
         head = self._head() | {"object": "chat.completion", "choices": choices}
+        head |= self._prompt_logprobs(answers[0].prompt_logprobs)
         return orjson.dumps(head | {"usage": self.usage(answers)})
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
@@ -107,6 +111,11 @@ class Shapes:
         entries = self.logprobs.entries(answer, pieces)
         return shape(entries, has_reasoning=self.has_reasoning)
 
+    def _prompt_logprobs(self, found: Sequence[Logprob]) -> dict[str, Any]:
+        if self.prompt_logprobs is None:
+            return {}
+        return {"prompt_logprobs": self.prompt_logprobs.shape(found)}
+
     def _head(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -123,6 +132,7 @@ class Shapes:
         token_ids: Sequence[int] = (),
         *,
         logprobs: dict[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
         is_last: bool = False,
     ) -> bytes:
         choice = {
@@ -135,7 +145,7 @@ class Shapes:
             choice["stop_reason"] = answer.stop_reason
         if self.has_token_ids:
             choice["token_ids"] = list(token_ids)
-        chunk = self._head() | {"choices": [choice]}
+        chunk = self._head() | {"choices": [choice], **(more or {})}
         if self.has_running_usage:
             chunk["usage"] = self.usage([answer])
         elif self.has_usage:

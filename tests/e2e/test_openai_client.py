@@ -1,6 +1,7 @@
 """The official OpenAI client against the whole platform, each station a process."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 
@@ -163,6 +164,23 @@ def test_log_probabilities_cover_every_token_from_the_first_to_the_last(
         for entry in chunk.choices[0].logprobs.content or []
     ]
     assert streamed == entries
+
+
+def test_log_probabilities_of_the_prompt_come_whole_and_streamed(client: openai.OpenAI) -> None:
+    question = [{"role": "user", "content": "Who are you, and what can you do? " * 20}]
+    wish = {"model": MODEL, "messages": question, "max_tokens": 3, "temperature": 0}
+    wish["extra_body"] = {**ANSWER, "prompt_logprobs": 2}
+    reply = client.chat.completions.create(**wish)
+    assert reply.model_extra is not None and reply.usage is not None
+    first, *rest = found = reply.model_extra["prompt_logprobs"]
+    assert first is None
+    assert len(found) == reply.usage.prompt_tokens > 100
+    own = [next(iter(entry.values())) for entry in rest]
+    assert -math.inf < sum(each["logprob"] for each in own) < 0
+    assert "Who are you" in "".join(each["decoded_token"] for each in own)
+    opening, *others = client.chat.completions.create(**wish, stream=True)
+    assert (opening.model_extra or {})["prompt_logprobs"] == found
+    assert not any("prompt_logprobs" in (chunk.model_extra or {}) for chunk in others)
 
 
 def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:

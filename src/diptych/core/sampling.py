@@ -50,6 +50,7 @@ class Sampling:
     bad_words: tuple[tuple[int, ...], ...] = ()  # sequences that the output shall not contain
     allowed_token_ids: tuple[int, ...] = ()  # none: all
     logprobs: int | None = None  # how many alternatives to report with each token's own; None: off
+    prompt_logprobs: int | None = None  # likewise with each token of the prompt
 
     @property
     def is_greedy(self) -> bool:
@@ -87,6 +88,8 @@ class Sampling:
             raise BadRequest("bad_words has an empty one; expected tokens", param="bad_words")
         top = self.logprobs or 0
         _expect("top_logprobs", top, 0 <= top <= MAX_TOP_LOGPROBS, f"0 to {MAX_TOP_LOGPROBS}")
+        top = self.prompt_logprobs or 0
+        _expect("prompt_logprobs", top, 0 <= top <= MAX_TOP_LOGPROBS, f"0 to {MAX_TOP_LOGPROBS}")
 
     def check_ids(self, vocab_size: int) -> None:
         """Raise BadRequest naming the first field with a token that does not exist."""

@@ -26,6 +26,8 @@ class Row:
     stop_token: int | None = None  # the stop token id that ended it; None for end-of-sequence
     message: str = ""  # why, when finish is ERROR
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if the request asks for them
+    # with the first token: those of the prompt but for its first, if the request asks for them
+    prompt_logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

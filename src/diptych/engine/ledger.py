@@ -283,7 +283,17 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
-        return Row(request.key, (token,), finish, cached, stop_token, logprobs=logprobs)
+        prompt_logprobs = tuple(request.prompt_logprobs or ())
+        request.prompt_logprobs = None
+        return Row(
+            request.key,
+            (token,),
+            finish,
+            cached,
+            stop_token,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
 
     def _end(self, request: Request, message: str) -> Row:
         del self._running[request.key]
@@ -295,20 +305,26 @@ class Ledger:
         self._pools.release(request)
 
     def _request(self, generation: Generation, *, hold: bool, adopted: bool) -> Request:
-        """A request as it arrives, without pages."""
+        """A request as it arrives, without pages.
+
+        One that asks for its prompt's log-probabilities needs every row of it: nothing is left
+        out, and nothing shared with those of whom something is. Once a token is out, so are they.
+        """
         limits, rank = self.limits, PRIORITIES.index(generation.priority)
         self._arrivals += 1
+        is_whole = generation.sampling.prompt_logprobs is not None
         request = Request(
             generation,
             hold,
             adopted,
             capacity(generation, self.bounds, hold=hold),
             list(generation.tokens),
-            floor=limits.floor(len(generation.prompt)),
+            floor=0 if is_whole else limits.floor(len(generation.prompt)),
             order=self._arrivals,
             rank=rank,
+            prompt_logprobs=[] if is_whole and not generation.forced else None,
         )
-        if generation.scope and limits.replay:
+        if generation.scope and limits.replay and not is_whole:
             is_batch = generation.priority == "batch"
             retention = Retention.EPHEMERAL if is_batch else Retention.SESSION
             request.chain = Chain(generation.scope, limits.grain, retention)

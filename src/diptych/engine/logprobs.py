@@ -1,4 +1,4 @@
-"""How probable the model found a sampled token, from its logits as they came."""
+"""How probable the model found a token, from its logits as they came."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,13 +9,16 @@ from diptych.core.step import Logprob
 def logprob(
     logits: NDArray[np.floating], token: int, num_top: int, hidden: NDArray[np.int64]
 ) -> Logprob:
-    """Log-probability and rank of a token, and the `num_top` best; `hidden` ids are not ranked."""
+    """Log-probability and rank of a token, and the `num_top` best; `hidden` ids are not ranked.
+
+    A token that is hidden itself, as only one of a prompt is, has a value and a rank all the same.
+    """
     z = logits.astype(np.float64)
     largest = z.max()
     weights = z - largest
     total = largest + np.log(np.exp(weights, out=weights).sum())
-    z[hidden] = -np.inf
     value = z[token]
+    z[hidden] = -np.inf
     rank = 1 + np.count_nonzero(z > value) + np.count_nonzero(z[:token] == value)
     top = tuple((int(best), float(z[best] - total)) for best in best_of(z, num_top))
     return Logprob(float(value - total), int(rank), top)

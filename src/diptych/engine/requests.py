@@ -6,6 +6,7 @@ from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
+from diptych.core.step import Logprob
 from diptych.engine.guide import Guide
 from diptych.engine.history import History
 from diptych.engine.port import Pages
@@ -27,8 +28,8 @@ class Request:
     """A generation under way.
 
     Positions [0, written) lie in its pages; [written, launched) are being computed by a step that
-    was planned and has not come back. Only the ledger changes any of this, but for the last two:
-    they follow `tokens`, and the sampler keeps them up to date.
+    was planned and has not come back. Only the ledger changes any of this, but for what the sampler
+    keeps up to date: `guide` and `history` follow `tokens`, `prompt_logprobs` the rows of a prompt.
     """
 
     generation: Generation
@@ -50,8 +51,9 @@ class Request:
     chain: Chain | None = None  # None: nothing of it is cached
     swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
-    guide: Guide | None = None  # what its output must be; the sampler's, like the next
+    guide: Guide | None = None  # what its output must be; the sampler's, like the rest
     history: History | None = None  # counted tokens; None: nobody has asked
+    prompt_logprobs: list[Logprob] | None = None  # of tokens 1, 2, …; None: nobody waits for them
 
     @property
     def key(self) -> Key:

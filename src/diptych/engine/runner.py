@@ -23,6 +23,8 @@ from diptych.model.records import Records
 from diptych.model.spec import ModelSpec
 from diptych.model.weights import Weights
 
+SCORED_ROWS = 2 * ROW_GROUP  # of a prompt, whose logits lie in memory at once
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -81,6 +83,7 @@ class Runner:
         if step.inputs:
             self._fill_in(plan, step.inputs)
             step.hidden = self._hidden(step.inputs)
+            self._score_prompts(step.inputs.batch, step.hidden)
         for anchor in plan.saves:
             arenas.save_anchor(anchor)
         for swap in plan.swap_outs:
@@ -127,6 +130,23 @@ class Runner:
         inputs.rows.token_ids[at] = tokens
         if self._weights.hashing:
             inputs.rows.grams[at, 0] = self._weights.hashing.token_map[tokens]
+
+    def _score_prompts(self, batch: Batch, hidden: Tensor) -> None:
+        """The log-probabilities of prompt tokens behind rows, where somebody waits for them.
+
+        What was scored before pages were taken away is passed over when it is computed again.
+        """
+        for index, piece in enumerate(batch.pieces):
+            scored = piece.request.prompt_logprobs
+            if scored is None:
+                continue
+            assert piece.floor == 0, "rows are left out that somebody waits for"
+            first = max(piece.start, len(scored))
+            last = min(piece.end, len(piece.request.generation.prompt) - 1)
+            offset = batch.behind.last_rows[index] + 1 - piece.end  # of a row from its position
+            for start in range(first, last, SCORED_ROWS):
+                rows = np.arange(start, min(start + SCORED_ROWS, last)) + offset
+                self._sampler.score(self._logits(hidden, rows).numpy(), piece.request)
 
     def _hidden(self, inputs: Inputs) -> Tensor:
         return decoder.hidden(self._spec, self._weights, self._numerics, inputs.rows, inputs.memory)

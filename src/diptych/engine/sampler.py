@@ -11,6 +11,7 @@ A token is a function of the logits, the request's tokens and its parameters, in
 Log-probabilities are those of the logits as they came.
 """
 
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from diptych.core.errors import Broken
 from diptych.core.sampling import Purpose, Sampling
+from diptych.core.step import Logprob
 from diptych.engine.bans import BANNED, ban
 from diptych.engine.history import History
 from diptych.engine.logprobs import logprob
@@ -28,6 +30,7 @@ from diptych.engine.requests import Request
 from diptych.engine.support import support
 
 LIKELY = 4.0  # logits below the best: whoever is closer is tried first
+UNKNOWN = Logprob(math.nan, 0)  # of a row whose logits are not finite
 MOST_NOISE = float(-np.log(-np.log1p(-(2.0**-33))))  # of any draw
 
 
@@ -40,6 +43,8 @@ class Sampler:
 
     def outcome(self, logits: NDArray[np.floating], request: Request) -> Outcome:
         """The token behind the request's tokens, or why its row has none."""
+        if any(math.isnan(each.value) for each in request.prompt_logprobs or ()):
+            return Broken("logits in the prompt are not finite")
         try:
             token = self.sample(logits, request)
         except Broken as error:
@@ -48,6 +53,15 @@ class Sampler:
         if num_top is None:
             return token
         return Scored(token, logprob(logits, token, num_top, self._never))
+
+    def score(self, logits: NDArray[np.floating], request: Request) -> None:
+        """Note the log-probabilities of the next tokens of its prompt, one for each row."""
+        found, num_top = request.prompt_logprobs, request.generation.sampling.prompt_logprobs
+        assert found is not None and num_top is not None, "nobody has asked"
+        for row in logits:
+            token = request.generation.prompt[1 + len(found)]
+            is_finite = np.abs(row).max() <= LARGEST
+            found.append(logprob(row, token, num_top, self._never) if is_finite else UNKNOWN)
 
     def sample(self, logits: NDArray[np.floating], request: Request) -> int:
         """The token behind the request's tokens."""

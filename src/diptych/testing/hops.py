@@ -44,6 +44,9 @@ class Output:
             logprobs=tuple(map(self.logprob, self.token_ids[start:end]))
             if generation.sampling.logprobs is not None
             else (),
+            prompt_logprobs=tuple(map(self.logprob, generation.prompt[1:]))
+            if start == 0 and generation.sampling.prompt_logprobs is not None
+            else (),
         )
 
     def logprob(self, token_id: int) -> Logprob:

@@ -89,6 +89,7 @@ def sampling_to_pb(s: Sampling) -> pb.Sampling:
         bad_words=map(pack_ids, s.bad_words),
         allowed_token_ids=pack_ids(s.allowed_token_ids),
         logprobs=0 if s.logprobs is None else s.logprobs + 1,
+        prompt_logprobs=0 if s.prompt_logprobs is None else s.prompt_logprobs + 1,
     )
 
 
@@ -113,6 +114,7 @@ def sampling_from_pb(s: pb.Sampling) -> Sampling:
         bad_words=tuple(_ids("bad_words", word) for word in s.bad_words),
         allowed_token_ids=_ids("allowed_token_ids", s.allowed_token_ids),
         logprobs=s.logprobs - 1 if s.logprobs else None,
+        prompt_logprobs=s.prompt_logprobs - 1 if s.prompt_logprobs else None,
     )
     sampling.check()
     return sampling
@@ -151,6 +153,7 @@ def row_to_pb(row: Row) -> pb.StepRow:
         cached_tokens=row.cached_tokens,
         stop_token=0 if row.stop_token is None else row.stop_token + 1,
         logprobs=map(_logprob_to_pb, row.logprobs),
+        prompt_logprobs=map(_logprob_to_pb, row.prompt_logprobs),
     )
 
 
@@ -162,6 +165,7 @@ def row_from_pb(row: pb.StepRow) -> Row:
         cached_tokens=row.cached_tokens,
         stop_token=row.stop_token - 1 if row.stop_token else None,
         logprobs=tuple(map(_logprob_from_pb, row.logprobs)),
+        prompt_logprobs=tuple(map(_logprob_from_pb, row.prompt_logprobs)),
     )
 
 

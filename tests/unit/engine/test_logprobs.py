@@ -50,3 +50,10 @@ def test_the_best_are_ordered_and_ties_go_to_the_lowest_id() -> None:
         [3, 1, 5, 0],
         [3, 1, 5, 0, 2, 4],
     ]
+
+
+def test_a_hidden_token_of_a_prompt_has_a_value_and_a_rank_among_the_others() -> None:
+    found = logprob(np.array([1.0, 2.0, 3.0, 4.0]), 1, 2, np.array([1, 3]))
+    total = math.log(sum(math.exp(z) for z in (1, 2, 3, 4)))
+    assert found.value == pytest.approx(2 - total)
+    assert (found.rank, [token for token, _ in found.top]) == (2, [2, 0])

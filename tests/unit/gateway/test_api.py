@@ -144,7 +144,6 @@ def test_of_two_names_of_reasoning_the_first_counts() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"prompt_logprobs": 1},
         {"tools": [{"type": "function"}]},
         {"tool_choice": "required"},
         {"functions": []},
@@ -275,6 +274,8 @@ def test_biases_name_tokens_by_decimal_strings() -> None:
         ("logprobs", 1, "invalid_type"),
         ("top_logprobs", 21, "invalid_value"),
         ("top_logprobs", -1, "invalid_value"),
+        ("prompt_logprobs", 21, "invalid_value"),
+        ("prompt_logprobs", -1, "invalid_value"),
         ("min_tokens", -1, "invalid_value"),
         ("min_tokens", True, "invalid_type"),
         ("allowed_token_ids", [], "invalid_value"),

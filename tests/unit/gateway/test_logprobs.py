@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from diptych.gateway.logprobs import readable
+from diptych.core.step import Logprob
+from diptych.gateway.logprobs import PromptLogprobs, readable
 from diptych.text.markers import Marker
 
 END = Marker.END_THINK
@@ -104,3 +105,53 @@ def test_what_is_no_text_by_itself_is_written_byte_by_byte() -> None:
     assert readable("ä\n".encode()) == "ä\n"
     assert readable(b"\xf0\x9f") == "\\xf0\\x9f"
     assert readable(b"") == ""
+
+
+async def test_a_prompt_has_them_for_every_token_but_the_first(serve: Any) -> None:
+    site = serve("Hello", EOS)
+    for fields in ({}, {"n": 3}):
+        body = (await site.ask(prompt_logprobs=2, **fields)).json()
+        generation = site.hops.generations[0]
+        assert generation.sampling.prompt_logprobs == 2
+        first, *rest = body["prompt_logprobs"]
+        assert first is None
+        assert len(rest) == body["usage"]["prompt_tokens"] - 1
+        for token, entry in zip(generation.prompt[1:], rest, strict=True):
+            spelt = [readable(site.served.tokenizer.spelling(each)) for each in (token, token + 1)]
+            assert list(entry.items()) == [
+                (str(token), {"logprob": -0.5, "rank": 1, "decoded_token": spelt[0]}),
+                (str(token + 1), {"logprob": -9999.0, "rank": 2, "decoded_token": spelt[1]}),
+            ]
+    assert "prompt_logprobs" not in (await site.ask()).json()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_a_stream_tells_of_the_prompt_when_its_first_choice_opens(serve: Any, n: int) -> None:
+    site = serve("Hello", " you", EOS)
+    whole = (await site.ask(prompt_logprobs=0)).json()["prompt_logprobs"]
+    events = await site.events(prompt_logprobs=0, n=n)
+    (telling,) = [e for e in events[:-1] if "prompt_logprobs" in e]
+    assert telling["prompt_logprobs"] == whole
+    (choice,) = telling["choices"]
+    assert (choice["index"], choice["delta"]["role"]) == (0, "assistant")
+
+
+async def test_more_of_a_prompt_than_fits_a_message_is_refused(serve: Any) -> None:
+    site = serve("Hello", EOS)
+    messages = [{"role": "user", "content": "abc " * 120}]
+    wish = {"messages": messages, "max_tokens": 2, "prompt_logprobs": 20}
+    reply = await site.ask(**wish)
+    assert reply.status_code == 200, reply.text
+    assert site.hops.wants[-1].hashes == ()  # no worker has anything of it that would be used
+    reply = await site.ask(**wish, n=16)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "prompt_logprobs")
+    assert "expected at most 65536" in error["message"]
+
+
+def test_a_prompt_token_that_is_not_among_the_best_comes_first_all_the_same(serve: Any) -> None:
+    spell = PromptLogprobs(serve("x", EOS).served.tokenizer, (5, 6)).shape
+    _, entry = spell([Logprob(-7.0, 9, ((8, -0.1), (4, -3.0)))])
+    assert entry is not None
+    found = [(token, value["rank"], value["logprob"]) for token, value in entry.items()]
+    assert found == [("6", 9, -7.0), ("8", 1, -0.1), ("4", 2, -3.0)]
