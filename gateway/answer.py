@@ -8,7 +8,7 @@ from diptych.gateway.events import Emit, End
 from diptych.text.parser import Parser
 from diptych.text.pieces import Piece, joined
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Answer:
@@ -53,9 +53,15 @@ class Answer:
         self.cached_tokens = cached_tokens
         pieces = self._parser.finish(cut=is_cut)
         self._trim()
-        self.finish_reason = "length" if is_cut and not self.is_over else "stop"
+        self.finish_reason = self._reason(is_cut=is_cut and not self.is_over)
         self.stop_reason = self._parser.stop or (end.stop_token if end else None)
         return joined(pieces)
+
+    def _reason(self, *, is_cut: bool) -> FinishReason:
+        """Calls count if they are complete and the model ended by itself."""
+        if is_cut:
+            return "length"
+        return "tool_calls" if self._parser.num_calls else "stop"
 
     def _trim(self) -> None:
         """Drop the tokens after the one that completed the stop string."""

@@ -14,9 +14,11 @@ from diptych.core.sampling import (
     MAX_STOP_TOKENS,
     MAX_TOP_LOGPROBS,
 )
+from diptych.gateway.conversation import check_conversation
 from diptych.gateway.fields import Int, explain
 from diptych.gateway.limits import MAX_OUTPUT
-from diptych.gateway.messages import STRICT, ChatMessage
+from diptych.gateway.messages import STRICT, AssistantMessage, ChatMessage
+from diptych.gateway.tools import Calling, Choice, Mode, ToolChoice, Tools
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -142,6 +144,9 @@ class ChatRequest(BaseModel):
     structured_outputs: dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
+    tools: Tools = []
+    tool_choice: Choice = ToolChoice(Mode.AUTO)
+    parallel_tool_calls: bool = True
     thinking: Thinking | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: TemplateArguments | None = None
@@ -149,6 +154,17 @@ class ChatRequest(BaseModel):
     return_token_ids: bool = False
     user_id: str = ""
     cache_salt: str = Field("", max_length=128, pattern=r"^[^@/\\\x00]*$")
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the answer goes on with the last message."""
+        last = self.messages[-1]
+        return isinstance(last, AssistantMessage) and bool(last.prefix)
+
+    @property
+    def calling(self) -> Calling:
+        """Tools, and which of them to call."""
+        return Calling(tuple(self.tools), self.tool_choice, self.parallel_tool_calls)
 
     @property
     def output_limit(self) -> int | None:
@@ -181,7 +197,7 @@ class ChatRequest(BaseModel):
 
 # Known fields that are accepted and change nothing.
 _NO_EFFECT = {
-    "metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid",
+    "metadata", "priority", "prompt_cache_key", "request_id", "rid",
     "safety_identifier", "service_tier", "store", "stream_reasoning", "user", "verbosity",
 }  # fmt: skip
 # Known fields that are not supported, each with the values that ask for nothing.
@@ -211,8 +227,6 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "skip_special_tokens": (True,),
     "task": (),
     "thinking_token_budget": (),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "truncate_prompt_tokens": (),
     "web_search_options": (),
 }
@@ -244,6 +258,8 @@ def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
         request = ChatRequest.model_validate(given)
     except ValidationError as error:
         raise explain(error) from None
+    check_conversation(request.messages)
+    request.calling.check()
     _check_together(request)
     return request, unknown
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diptych.core.constraint import Kind
 from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.sampling import choice_seed
 from diptych.gateway.api import ChatRequest, read_chat
-from diptych.gateway.constraint import constraint_of, schema_of
+from diptych.gateway.constraint import constraint_of, opens_calls, schema_of
 from diptych.gateway.limits import output_limit, refuse_hopeless, refuse_many_logprobs
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs
 from diptych.gateway.pipeline import Call
@@ -17,7 +18,7 @@ from diptych.gateway.shapes import Shapes
 from diptych.gateway.tenancy.visit import Visit
 from diptych.text.chat import Chat, render
 from diptych.text.markers import Marker
-from diptych.text.opening import Opening
+from diptych.text.opening import Opening, opening_of
 from diptych.text.parser import Parser
 
 
@@ -28,6 +29,7 @@ class Ask:
     request: ChatRequest
     calls: tuple[Call, ...]
     shapes: Shapes
+    opening: Opening
     ignored: tuple[str, ...]  # fields that nobody knows
 
     @property
@@ -52,7 +54,14 @@ async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
     identity = served.identity()
     context, effort, asked = identity.max_model_len, request.effort, request.output_limit
     messages = tuple(message.read() for message in request.messages)
-    segments = render(Chat(messages, effort, schema=schema_of(request)))
+    chat = Chat(
+        messages,
+        effort,
+        tools=request.calling.shown,
+        schema=schema_of(request),
+        opens_calls=opens_calls(request),
+    )
+    segments = render(chat)
     num_bytes = sum(len(segment.encode()) for segment in segments if isinstance(segment, str))
     refuse_hopeless(num_bytes, served.tokenizer.longest_token_bytes, asked, context)
     prompt = await served.encode(
@@ -79,14 +88,18 @@ async def read(body: dict[str, Any], visit: Visit, served: Served) -> Ask:
     )
     calls = tuple(_choice(first, index, prompt, visit) for index in range(request.n))
     shapes = _shapes(request, served, identity.fingerprint, prompt.token_ids)
-    return Ask(request, calls, shapes, tuple(ignored))
+    return Ask(request, calls, shapes, opening_of(segments), tuple(ignored))
 
 
 def parser_of(ask: Ask, served: Served) -> Parser:
     """Reads one choice's output."""
+    constraint = ask.calls[0].generation.constraint
     return Parser(
         served.tokenizer,
-        Opening.ANSWER if ask.request.effort is None else Opening.REASONING,
+        ask.opening,
+        tools=ask.request.calling.shown,
+        parallel=ask.request.parallel_tool_calls,
+        trusted=constraint is not None and constraint.kind is Kind.TOOL_CALLS,
         stops=ask.request.stop or (),
         ignore_eos=ask.request.ignore_eos,
         min_tokens=ask.request.min_tokens,

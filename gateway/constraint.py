@@ -14,17 +14,40 @@ _FIELDS = ("response_format", "structured_outputs", "regex", "ebnf")
 
 
 def constraint_of(request: ChatRequest) -> Constraint | None:
-    """The constraint, not yet checked whether it can be enforced; None if the answer is free."""
+    """The constraint, not yet checked whether it can be enforced; None if the answer is free.
+
+    With tools: a call of one of them, or what else the answer may be.
+    """
+    named = _named(request)
+    answer = _of_field(request, named) if named else None
+    found = request.calling.constrained(answer, is_opened=opens_calls(request))
+    if found is None:
+        return None
+    field = named or ("tool_choice" if request.calling.is_forced else "tools")
+    if request.ignore_eos:
+        raise _conflict(f"an answer with {field} ends when it is complete", "ignore_eos")
+    if request.is_continued:
+        raise _conflict(f"{field} cannot hold for an answer that has begun", field)
+    return found
+
+
+def opens_calls(request: ChatRequest) -> bool:
+    """Whether the prompt itself begins the block of calls."""
+    return request.calling.is_forced and request.effort is None
+
+
+def _named(request: ChatRequest) -> str | None:
+    """The one field that constrains the text."""
     given = [name for name in _FIELDS if getattr(request, name) is not None]
     if (request.response_format or {}).get("type") == "text":
         given.remove("response_format")
-    if not given:
-        return None
     if len(given) > 1:
         raise _conflict(f"{given[0]} and {given[1]} cannot hold at the same time", given[1])
-    if request.ignore_eos:
-        raise _conflict(f"an answer with {given[0]} ends when it is complete", "ignore_eos")
-    match given[0]:
+    return given[0] if given else None
+
+
+def _of_field(request: ChatRequest, name: str) -> Constraint | None:
+    match name:
         case "response_format":
             _check_name(request.response_format or {})
             return from_response_format(request.response_format)

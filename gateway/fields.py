@@ -28,7 +28,8 @@ OUR_CODES = {
     "invalid_value",
     "unsupported_parameter",
 }
-_UNSUPPORTED_ROLES = {"@tool", "@function", "@latest_reminder"}
+_TOOLS = ("tools", "tool_choice")
+_FUNCTION = "@function"
 
 
 def explain(error: ValidationError) -> BadRequest:
@@ -54,6 +55,8 @@ def _path(loc: Sequence[int | str]) -> str:
 
 def _code(problem: ErrorDetails) -> str:
     kind = problem["type"]
+    if problem["loc"][0] in _TOOLS:
+        return "invalid_tools"
     if kind in OUR_CODES:
         return kind
     if kind == "missing":
@@ -69,7 +72,7 @@ def _union_code(problem: ErrorDetails) -> str:
     tag = problem.get("ctx", {}).get("tag")
     if "@parts" in problem["loc"]:
         return "unsupported_content_part"
-    return "unsupported_parameter" if tag in _UNSUPPORTED_ROLES else "invalid_messages"
+    return "unsupported_parameter" if tag == _FUNCTION else "invalid_messages"
 
 
 def _wanted(problem: ErrorDetails) -> str:
@@ -79,7 +82,9 @@ def _wanted(problem: ErrorDetails) -> str:
     if kind.startswith("union_tag"):
         if "@parts" in problem["loc"]:
             return "expected a part of type text; other parts are not supported"
-        return "expected a message with role system, developer, user or assistant"
+        if problem.get("ctx", {}).get("tag") == _FUNCTION:
+            return "role function is not supported; use role tool"
+        return "expected a message with role system, developer, user, assistant or tool"
     if kind == "model_type":
         return "input should be an object"
     text = problem["msg"]

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from diptych.text import pyjson
 from diptych.text.chat import Message, Role
+from diptych.text.tools import ToolCall
 
 STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -75,6 +77,31 @@ class UserMessage(BaseModel):
         return Message(Role.USER, _join(self.content))
 
 
+def _arguments(value: Any) -> Any:
+    """Some clients send the object itself."""
+    return pyjson.dumps(value) if isinstance(value, dict) else value
+
+
+class CalledFunction(BaseModel):
+    """Arguments are what the model wrote, not always JSON."""
+
+    model_config = STRICT
+    name: str = Field(min_length=1)
+    arguments: Annotated[str, BeforeValidator(_arguments)]
+
+
+class CallMessage(BaseModel):
+    """A call that the model made before."""
+
+    model_config = STRICT
+    id: str = Field(min_length=1)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def read(self) -> ToolCall:
+        return ToolCall(self.id, self.function.name, self.function.arguments)
+
+
 class AssistantMessage(BaseModel):
     """What the model answered before."""
 
@@ -84,15 +111,12 @@ class AssistantMessage(BaseModel):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: list[CallMessage] | None = None
     prefix: bool | None = None
 
     def model_post_init(self, context: object) -> None:
-        if self.tool_calls:
-            raise _unsupported("tool_calls")
-        if self.prefix:
-            raise _unsupported("prefix")
-        if self.content is None and self.refusal is None:
+        has_content = self.content is not None or self.refusal is not None
+        if not has_content and (self.prefix or not self.tool_calls):
             raise PydanticCustomError("invalid_messages", "expected content")
 
     def read(self) -> Message:
@@ -100,14 +124,41 @@ class AssistantMessage(BaseModel):
         reasoning = self.reasoning_content
         if reasoning is None:
             reasoning = self.reasoning or ""
-        return Message(Role.ASSISTANT, _join(content or ""), reasoning)
+        calls = tuple(call.read() for call in self.tool_calls or ())
+        is_prefix = bool(self.prefix)
+        return Message(Role.ASSISTANT, _join(content or ""), reasoning, calls, is_prefix=is_prefix)
+
+
+class ToolMessage(BaseModel):
+    """What a call resulted in."""
+
+    model_config = STRICT
+    role: Literal["tool"]
+    tool_call_id: str
+    content: Content
+
+    def read(self) -> Message:
+        return Message(Role.TOOL, _join(self.content), call_id=self.tool_call_id)
+
+
+class ReminderMessage(BaseModel):
+    """A text that stands in its place, before the answer's header."""
+
+    model_config = STRICT
+    role: Literal["latest_reminder"]
+    content: Content
+
+    def read(self) -> Message:
+        return Message(Role.REMINDER, _join(self.content))
 
 
 ChatMessage = Annotated[
     Annotated[SystemMessage, Tag("@system")]
     | Annotated[SystemMessage, Tag("@developer")]
     | Annotated[UserMessage, Tag("@user")]
-    | Annotated[AssistantMessage, Tag("@assistant")],
+    | Annotated[AssistantMessage, Tag("@assistant")]
+    | Annotated[ToolMessage, Tag("@tool")]
+    | Annotated[ReminderMessage, Tag("@latest_reminder")],
     Discriminator(_by("role")),
 ]
 
@@ -117,9 +168,3 @@ def _join(content: str | list[TextPart | RefusalPart]) -> str:
         return content
     texts = (part.text if isinstance(part, TextPart) else part.refusal for part in content)
     return "\n\n".join(texts)
-
-
-def _unsupported(field: str) -> PydanticCustomError:
-    return PydanticCustomError(
-        "unsupported_parameter", "{field} is not supported", {"field": field}
-    )

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from diptych.core.step import Logprob
+from diptych.gateway import calls
 from diptych.gateway.answer import Answer
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs, shape
 from diptych.text.pieces import Piece, Section, Text
@@ -42,9 +43,10 @@ class Shapes:
         return self._chunk(answer, delta, more=more)
 
     def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
-        """A chunk of text; empty for reasoning that is not shown."""
+        """A chunk of text or of a call; empty for reasoning that is not shown."""
         if not isinstance(piece, Text):
-            return b""
+            fragment = calls.fragment(piece)
+            return self._chunk(answer, {"tool_calls": [fragment]}, token_ids) if fragment else b""
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""
@@ -72,9 +74,14 @@ class Shapes:
         """The answer in one piece."""
         choices = []
         for answer, pieces in zip(answers, texts, strict=True):
-            message = {"role": "assistant", "content": _text(pieces, Section.CONTENT)}
+            message: dict[str, Any] = {
+                "role": "assistant",
+                "content": _text(pieces, Section.CONTENT),
+            }
             if self.has_reasoning:
                 message["reasoning_content"] = _text(pieces, Section.REASONING)
+            if made := calls.whole(pieces):
+                message["tool_calls"] = made
             choice = {
                 "index": answer.index,
                 "message": message,

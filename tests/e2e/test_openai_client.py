@@ -4,10 +4,12 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import jsonschema
 import openai
 import pytest
+from openai.types.chat import ChatCompletionChunk
 
 from diptych.testing.platform import Platform, platform
 
@@ -23,6 +25,12 @@ SCHEMA = {
     "required": ["name", "count"],
     "additionalProperties": False,
 }
+COUNT = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}
+SCHEMAS: dict[str, Any] = {"greet": SCHEMA, "count": COUNT}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
+    for name, schema in SCHEMAS.items()
+]
 
 
 def as_format(schema: object) -> dict[str, object]:
@@ -143,6 +151,62 @@ def test_every_choice_keeps_to_a_pattern(client: openai.OpenAI) -> None:
         assert choice.finish_reason == "stop"
 
 
+def calls_of(chunks: list[ChatCompletionChunk]) -> tuple[list[tuple[str, str]], str | None]:
+    """Names and arguments of a stream's calls, and its finish."""
+    made: list[tuple[str, str]] = []
+    for chunk in chunks:
+        for call in chunk.choices[0].delta.tool_calls or []:
+            assert call.function is not None
+            if call.id is not None:
+                assert (call.index, call.type) == (len(made), "function")
+                made.append((call.function.name or "", ""))
+            name, arguments = made[call.index]
+            made[call.index] = (name, arguments + (call.function.arguments or ""))
+    return made, chunks[-1].choices[0].finish_reason
+
+
+@pytest.mark.parametrize("thinking", ["disabled", "enabled"])
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"count", "greet"}),
+        ({"type": "function", "function": {"name": "greet"}}, {"greet"}),
+    ],
+)
+def test_a_forced_call_satisfies_its_schema(
+    client: openai.OpenAI, choice: Any, names: set[str], thinking: str
+) -> None:
+    found = 0
+    for seed in range(2):
+        wish = {"model": MODEL, "messages": USER, "max_tokens": 250, "seed": seed}
+        wish |= {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
+        extra = {"thinking": {"type": thinking}, "logit_bias": {"945": 8}}  # </think>
+        (answer,) = client.chat.completions.create(**wish, extra_body=extra).choices
+        assert not answer.message.content
+        whole = [(c.function.name, c.function.arguments) for c in answer.message.tool_calls or []]
+        chunks = list(client.chat.completions.create(**wish, extra_body=extra, stream=True))
+        assert calls_of(chunks) == (whole, answer.finish_reason)
+        if answer.finish_reason == "tool_calls":
+            ((name, arguments),) = whole
+            assert name in names
+            jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+            found += 1
+    assert found >= 1
+
+
+def test_a_conversation_goes_on_from_the_result_of_a_call(client: openai.OpenAI) -> None:
+    wish = {"model": MODEL, "max_tokens": 250, "tools": TOOLS, "extra_body": ANSWER, "seed": 1}
+    choice = {"type": "function", "function": {"name": "count"}}
+    reply = client.chat.completions.create(**wish, messages=USER, tool_choice=choice)
+    said = reply.choices[0].message
+    assert reply.choices[0].finish_reason == "tool_calls"
+    assert said.tool_calls
+    results = [{"role": "tool", "tool_call_id": c.id, "content": "done"} for c in said.tool_calls]
+    messages = [*USER, said, *results]
+    reply = client.chat.completions.create(**wish | {"max_tokens": 8}, messages=messages)
+    assert reply.choices[0].finish_reason
+
+
 def test_log_probabilities_cover_every_token_from_the_first_to_the_last(
     client: openai.OpenAI,
 ) -> None:
@@ -217,6 +281,8 @@ def test_malformed_json_is_a_bad_request(client: openai.OpenAI) -> None:
         ({"top_logprobs": 2}, "conflicting_parameters", "top_logprobs"),
         ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
         ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias"),
+        ({"tool_choice": "required"}, "invalid_tools", "tool_choice"),
+        ({"tools": [{"type": "custom"}]}, "invalid_tools", "tools[0].type"),
         (
             {"response_format": as_format({"type": "array", "uniqueItems": True})},
             "invalid_schema",

@@ -84,18 +84,34 @@ def test_a_wrong_value_is_refused_by_name(field: str, value: Any, code: str) -> 
         ({"role": "king", "content": "x"}, "invalid_messages", "messages[1]"),
         ({"content": "x"}, "invalid_messages", "messages[1]"),
         ("x", "invalid_messages", "messages[1]"),
-        ({"role": "tool", "content": "x"}, "unsupported_parameter", "messages[1]"),
+        (
+            {"role": "tool", "content": "x"},
+            "missing_required_parameter",
+            "messages[1].tool_call_id",
+        ),
+        (
+            {"role": "tool", "tool_call_id": "c", "content": None},
+            "invalid_type",
+            "messages[1].content",
+        ),
+        ({"role": "tool", "tool_call_id": "c", "content": "x"}, "invalid_messages", "messages[1]"),
         ({"role": "function", "content": "x"}, "unsupported_parameter", "messages[1]"),
         ({"role": "user"}, "missing_required_parameter", "messages[1].content"),
         ({"role": "user", "content": None}, "invalid_type", "messages[1].content"),
         ({"role": "user", "content": 7}, "invalid_type", "messages[1].content"),
         ({"role": "assistant"}, "invalid_messages", "messages[1]"),
-        ({"role": "assistant", "tool_calls": [{}]}, "unsupported_parameter", "messages[1]"),
+        ({"role": "assistant", "tool_calls": []}, "invalid_messages", "messages[1]"),
         (
-            {"role": "assistant", "content": "x", "prefix": True},
-            "unsupported_parameter",
-            "messages[1]",
+            {"role": "assistant", "tool_calls": [{"function": {}}]},
+            "missing_required_parameter",
+            "messages[1].tool_calls[0].id",
         ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {}}]},
+            "invalid_value",
+            "messages[1].tool_calls[0].type",
+        ),
+        ({"role": "assistant", "content": None, "prefix": True}, "invalid_messages", "messages[1]"),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]},
             "unsupported_content_part",
@@ -122,6 +138,8 @@ def test_a_wrong_message_is_refused_by_its_path(message: Any, code: str, param: 
         {"role": "assistant", "content": "x", "tool_calls": [], "prefix": False, "audio": None},
         {"role": "assistant", "content": None, "refusal": "x"},
         {"role": "assistant", "content": "x", "reasoning_content": None, "reasoning": "r"},
+        {"role": "assistant", "content": "x", "prefix": True},
+        {"role": "latest_reminder", "content": "x"},
     ],
 )
 def test_messages_that_clients_send_are_accepted(message: Any) -> None:
@@ -144,8 +162,6 @@ def test_of_two_names_of_reasoning_the_first_counts() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function"}]},
-        {"tool_choice": "required"},
         {"functions": []},
         {"guided_json": {}},
         {"guided_regex": "a"},

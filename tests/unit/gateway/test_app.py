@@ -425,3 +425,34 @@ async def test_every_answer_names_the_model_version(serve: Any) -> None:
     fingerprint = (await site.ask()).json()["system_fingerprint"]
     for path in ("/livez", "/nowhere"):
         assert (await site.http.get(path)).headers["x-model-version"] == fingerprint
+
+
+async def test_an_answer_goes_on_from_a_prefix_and_tells_only_what_is_new(serve: Any) -> None:
+    site = serve("\n two", EOS)
+    messages = [{"role": "user", "content": "x"}]
+    messages.append({"role": "assistant", "content": "one", "prefix": True})
+    choice = (await site.ask(messages=messages)).json()["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": "\n two"}
+    end = site.served.tokenizer.encode([END, "one"])
+    assert site.hops.generations[0].prompt[-len(end) :] == end
+
+
+async def test_reasoning_that_has_begun_goes_on(serve: Any) -> None:
+    site = serve(" it.", END, "Yes", EOS)
+    messages = [{"role": "user", "content": "x"}]
+    begun = {"role": "assistant", "content": "", "reasoning_content": "Need", "prefix": True}
+    body = (await site.ask(messages=[*messages, begun], thinking=None)).json()
+    message = body["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "Yes", "reasoning_content": " it."}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"regex": "a"}, {"response_format": {"type": "json_object"}}], ids=str
+)
+async def test_a_prefix_and_a_constraint_do_not_go_together(serve: Any, fields: Any) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    messages.append({"role": "assistant", "content": "one", "prefix": True})
+    reply = await serve("a", EOS).ask(messages=messages, **fields)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert (error["code"], [error["param"]]) == ("conflicting_parameters", list(fields))

@@ -1,7 +1,7 @@
 """The shapes in which requests state a constraint, turned into the one value."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from diptych.core.errors import BadRequest
@@ -129,6 +129,7 @@ def from_tools(
     *,
     forced: bool = False,
     only: str | None = None,
+    allowed: Collection[str] | None = None,
     parallel: bool = True,
     opened: bool = False,
     answer: Constraint | None = None,
@@ -136,10 +137,11 @@ def from_tools(
     """Calls of these tools as DSML blocks, and what may stand in their place.
 
     `forced`: at least one call, no other text (`required`); `only`: that tool alone, forced.
-    `opened`: the prompt already ends in the opening of the block. `answer`: the constraint of a
-    plain answer, which stays possible unless calls are forced. None: nothing to enforce.
+    `allowed`: these tools alone; paths in errors count all `tools`. `opened`: the prompt already
+    ends in the opening of the block. `answer`: the constraint of a plain answer, which stays
+    possible unless calls are forced. None: nothing to enforce.
     """
-    held = [t for t in tools if only in (None, t.name)]
+    held = [t for t in tools if only in (None, t.name) and (allowed is None or t.name in allowed)]
     is_forced = forced or only is not None
     if not held:
         if is_forced:
