@@ -28,7 +28,7 @@ OUR_CODES = {
     "invalid_value",
     "unsupported_parameter",
 }
-_TOOLS = ("tools", "tool_choice")
+_TOOLS = (("tools",), ("tool_choice",))
 _FUNCTION = "@function"
 
 
@@ -55,7 +55,7 @@ def _path(loc: Sequence[int | str]) -> str:
 
 def _code(problem: ErrorDetails) -> str:
     kind = problem["type"]
-    if problem["loc"][0] in _TOOLS:
+    if problem["loc"][:1] in _TOOLS:
         return "invalid_tools"
     if kind in OUR_CODES:
         return kind

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
@@ -65,7 +64,7 @@ class ToolChoice:
     """`tool_choice`, in whatever form it came."""
 
     mode: Mode
-    only: str | None = None  # this tool, once
+    only: str | None = None  # this tool, in one call
     allowed: frozenset[str] | None = None  # no tool but these
 
 
@@ -148,7 +147,7 @@ class Calling:
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise _wrong("an earlier tool has this name", f"tools[{index}].function.name")
-        sizes = (len(orjson.dumps(d.model_dump())) for d in self.definitions)
+        sizes = (len(d.model_dump_json().encode()) for d in self.definitions)
         if sum(sizes) > MAX_TOOLS_BYTES:
             raise _wrong(f"expected at most {MAX_TOOLS_BYTES} bytes of tools", "tools")
         choice = self.choice

@@ -176,22 +176,39 @@ def calls_of(chunks: list[ChatCompletionChunk]) -> tuple[list[tuple[str, str]], 
 def test_a_forced_call_satisfies_its_schema(
     client: openai.OpenAI, choice: Any, names: set[str], thinking: str
 ) -> None:
-    found = 0
-    for seed in range(2):
+    for seed in range(4):  # until one has room for its call
         wish = {"model": MODEL, "messages": USER, "max_tokens": 250, "seed": seed}
         wish |= {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
-        extra = {"thinking": {"type": thinking}, "logit_bias": {"945": 8}}  # </think>
-        (answer,) = client.chat.completions.create(**wish, extra_body=extra).choices
+        wish |= {"extra_body": {"thinking": {"type": thinking}, "logit_bias": {"945": 8}}}
+        (answer,) = client.chat.completions.create(**wish).choices
         assert not answer.message.content
         whole = [(c.function.name, c.function.arguments) for c in answer.message.tool_calls or []]
-        chunks = list(client.chat.completions.create(**wish, extra_body=extra, stream=True))
+        chunks = list(client.chat.completions.create(**wish, stream=True))
         assert calls_of(chunks) == (whole, answer.finish_reason)
         if answer.finish_reason == "tool_calls":
             ((name, arguments),) = whole
             assert name in names
             jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+            return
+        assert answer.finish_reason == "length"
+    pytest.fail("no call was completed")
+
+
+def test_an_answer_is_a_document_or_calls_if_both_are_asked_for(client: openai.OpenAI) -> None:
+    found = 0
+    for seed in range(3):
+        wish = {"model": MODEL, "messages": USER, "max_tokens": 200, "seed": seed, "tools": TOOLS}
+        wish |= {"response_format": as_format(SCHEMA), "extra_body": ANSWER}
+        wish |= {"parallel_tool_calls": False}
+        (answer,) = client.chat.completions.create(**wish).choices
+        if answer.finish_reason == "stop":
+            jsonschema.validate(json.loads(answer.message.content or ""), SCHEMA)
             found += 1
-    assert found >= 1
+        elif answer.finish_reason == "tool_calls":
+            (call,) = answer.message.tool_calls or []
+            jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
+            found += 1
+    assert found >= 2
 
 
 def test_a_conversation_goes_on_from_the_result_of_a_call(client: openai.OpenAI) -> None:

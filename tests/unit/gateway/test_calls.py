@@ -185,6 +185,18 @@ async def test_a_forced_call_goes_on_inside_the_block_that_the_prompt_opens(
     assert generation.constraint_after == ""
 
 
+async def test_tools_that_are_not_allowed_are_not_in_the_prompt(site: Any) -> None:
+    built = site(*spelled(TIME), EOS)
+    wish = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "time"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": wish}
+    (answer,) = (await built.ask(tools=TOOLS, tool_choice=choice)).json()["choices"]
+    assert read(answer["message"]["tool_calls"]) == MADE[1:]
+    chat = Chat((Message(Role.USER, "Hello"),), None, tools=SHOWN[1:])
+    generation = built.hops.generations[0]
+    assert generation.prompt == built.served.tokenizer.encode(render(chat))
+    assert generation.constraint is None
+
+
 async def test_a_forced_call_is_thought_about_first(site: Any) -> None:
     built = site("Hm.", END, *spelled(PARIS), EOS)
     fields = {"tools": TOOLS, "tool_choice": "required", **THINKING}

@@ -303,6 +303,18 @@ def test_strict_tools_refuse_by_path(schema: object, path: str) -> None:
     assert caught.value.param == f"tools[1].function.parameters{path}"
 
 
+def test_tools_that_are_not_allowed_are_left_out_and_still_count_in_paths() -> None:
+    bad = {"type": "object", "properties": {"a": {"enum": [1]}}}
+    tools = [Tool("f", STRICT, is_strict=True), Tool("g", None), Tool("h", bad, is_strict=True)]
+    assert from_tools(tools, allowed=["g"]) is None
+    found = from_tools(tools, forced=True, allowed=["f", "g"])
+    assert found is not None
+    assert [name for name, _ in json.loads(found.source)["tools"]] == ["f", "g"]
+    with pytest.raises(BadRequest) as caught:
+        from_tools(tools, allowed=["h"])
+    assert caught.value.param == "tools[2].function.parameters.properties.a"
+
+
 def test_a_parameter_that_cannot_be_enforced_is_named() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<=x)y"}}}
     found = from_tools([Tool("f", schema, is_strict=True)])
