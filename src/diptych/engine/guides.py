@@ -16,10 +16,6 @@ class Guides:
         self._grammars: Grammars | None = None
         self._loading = asyncio.Lock()
 
-    async def start(self) -> None:
-        """Load what compiles grammars, so that no request has to wait for it."""
-        await (await self._loaded()).start()
-
     async def of(self, generation: Generation) -> Guide | None:
         """For one output; None if it is free, BadRequest if its constraint cannot be enforced."""
         if generation.constraint is None:

@@ -65,11 +65,6 @@ class Request:
         return self.launched == len(self.tokens)
 
     @property
-    def is_done_when_retired(self) -> bool:
-        """Whether the token under way is certain to be the last one computed here."""
-        return self.is_sampling and self.launched >= self.capacity
-
-    @property
     def remaining(self) -> int:
         """Positions to compute before the next token can be sampled."""
         return 1 if self.is_sampling else len(self.tokens) - self.launched

@@ -22,11 +22,6 @@ class Detokenizer:
         self.is_inside = bool(self._decoder.getstate()[0])
         return text
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether it has bytes of a character that is not complete."""
-        return bool(self._decoder.getstate()[0])
-
     def finish(self, *, cut: bool = False) -> str:
         """Text still held: U+FFFD for an incomplete character, nothing if the output was `cut`."""
         self.is_inside = False
