@@ -21,6 +21,7 @@ from diptych.gateway.admin.site import Levels, Site
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import policy_of
 from diptych.gateway.tenancy import office as offices
 from diptych.gateway.tenancy.authentication import refuse_open_port
 from diptych.gateway.tenancy.office import Office
@@ -143,7 +144,11 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
     model = served.load(
-        settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
+        settings.checkpoint,
+        settings.model_name,
+        master_key,
+        lambda: _heard(reporter),
+        policy_of(settings),
     )
     pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
     traffic = Traffic(reporter.notify)

@@ -18,6 +18,7 @@ from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.core.ids import BlockHash
 from diptych.core.sampling import Sampling
 from diptych.gateway.generation import GenerationRequest
+from diptych.gateway.policy import Policy
 from diptych.router.client import Fleet
 from diptych.text import constraints, tokenizer
 from diptych.text.markers import Segment
@@ -64,11 +65,13 @@ class Served:
         master_key: bytes,
         fleet: Callable[[], Fleet | None],
         defaults: Sampling | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.model_name = model_name
         self.created = int(time.time())
         self.fleet = fleet
+        self.policy = policy or Policy()
         self._master_key = master_key
         self._defaults = defaults or Sampling()
         self._identity: Identity | None = None
@@ -78,7 +81,7 @@ class Served:
 
     def check_model(self, name: str) -> None:
         """NotFound unless this is a name of the served model."""
-        if name != self.model_name:
+        if name != self.model_name and self.policy.alias(name) is None:
             raise NotFound(
                 f"The model `{name[:128]}` does not exist or you do not have access to it.",
                 code="model_not_found",
@@ -194,11 +197,15 @@ class Served:
 
 
 def load(
-    checkpoint: Path, model_name: str, master_key: bytes, fleet: Callable[[], Fleet | None]
+    checkpoint: Path,
+    model_name: str,
+    master_key: bytes,
+    fleet: Callable[[], Fleet | None],
+    policy: Policy | None = None,
 ) -> Served:
     """Read a checkpoint's tokenizer and generation defaults."""
     loaded = tokenizer.load(checkpoint)
-    return Served(loaded, model_name, master_key, fleet, _defaults(checkpoint))
+    return Served(loaded, model_name, master_key, fleet, _defaults(checkpoint), policy)
 
 
 def _defaults(checkpoint: Path) -> Sampling:
