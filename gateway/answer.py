@@ -14,8 +14,10 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 class Answer:
     """Feed it every Emit, then `finish` it once."""
 
-    def __init__(self, index: int, parser: Parser) -> None:
+    def __init__(self, index: int, parser: Parser, *, is_scored_only: bool = False) -> None:
+        """`is_scored_only`: the prompt is what matters; nothing sampled is shown or counted."""
         self.index = index
+        self._is_scored_only = is_scored_only
         self._parser = parser
         self.token_ids: list[int] = []  # sampled, up to the one that completed a stop string
         self.logprobs: list[Logprob] = []  # one for each of them, if asked for
@@ -42,6 +44,8 @@ class Answer:
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
         self.prompt_logprobs += emit.prompt_logprobs
+        if self._is_scored_only:
+            return []
         pieces: list[Piece] = []
         for index, token_id in enumerate(emit.token_ids):
             if self.is_over:
@@ -57,6 +61,9 @@ class Answer:
         """Text still held. `end` is the engine's; None when a stop string or role came first."""
         is_cut = end is not None and end.finish is Finish.LENGTH and not self.is_over
         self.cached_tokens = cached_tokens
+        if self._is_scored_only:
+            self.finish_reason = "length"  # as asked, whatever the engine sampled
+            return []
         pieces = self._parser.finish(cut=is_cut)
         self._trim()
         self.finish_reason = self._reason(is_cut=is_cut and not self.is_over)

@@ -21,15 +21,17 @@ def output_limit(prompt_len: int, asked: int | None, default: int, context: int)
     return min(default, context - prompt_len)
 
 
-def refuse_many_logprobs(prompt_len: int, num_top: int, choices: int) -> None:
+def refuse_many_logprobs(
+    prompt_len: int, num_top: int, choices: int, param: str = "prompt_logprobs"
+) -> None:
     """Refuse log-probabilities of a prompt that are too many to be sent in one message."""
     count = prompt_len * (num_top + 1) * choices
     if count > MAX_PROMPT_LOGPROBS:
         raise BadRequest(
-            f"prompt_logprobs: {count} values for {prompt_len} tokens, {num_top} alternatives and "
+            f"{param}: {count} values for {prompt_len} tokens, {num_top} alternatives and "
             f"{choices} choices; expected at most {MAX_PROMPT_LOGPROBS}",
             code="invalid_value",
-            param="prompt_logprobs",
+            param=param,
         )
 
 

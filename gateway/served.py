@@ -25,6 +25,7 @@ from diptych.text.markers import Segment
 from diptych.text.tokenizer import Tokenizer
 
 Number = TypeVar("Number", int, float)
+Result = TypeVar("Result")
 
 INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
 KEPT_CHECKS = 1024
@@ -159,12 +160,29 @@ class Served:
         self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
     ) -> Prompt:
         """Tokenise and hash; long texts in a thread, so that others are served meanwhile."""
-        if sum(len(s) for s in segments if isinstance(s, str)) <= INLINE_CHARS:
-            return self._encode(segments, identity, tenant, user, salt)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, self._encode, segments, identity, tenant, user, salt
-        )
+        (prompt,) = await self.encode_all([segments], identity, tenant, user, salt)
+        return prompt
+
+    async def encode_all(
+        self,
+        prompts: Sequence[Sequence[Segment]],
+        identity: Identity,
+        tenant: str,
+        user: str,
+        salt: str,
+    ) -> list[Prompt]:
+        """The same for several prompts of one request."""
+
+        def encode() -> list[Prompt]:
+            return [self._encode(each, identity, tenant, user, salt) for each in prompts]
+
+        return await self.unhurried(encode, sum(map(_size, prompts)))
+
+    async def unhurried(self, work: Callable[[], Result], size: int) -> Result:
+        """Do work with texts of this many characters or ids: in a thread if that takes long."""
+        if size <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -202,6 +220,10 @@ def _defaults(checkpoint: Path) -> Sampling:
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise Misconfigured(f"{path} is not a usable generation config: {error}") from error
+
+
+def _size(segments: Sequence[Segment]) -> int:
+    return sum(len(each) if isinstance(each, str) else 1 for each in segments)
 
 
 def _first(given: Number | None, default: Number) -> Number:

@@ -11,7 +11,7 @@ from diptych.core.sampling import MAX_TOP_LOGPROBS
 from diptych.gateway.chat.conversation import check_conversation
 from diptych.gateway.chat.messages import AssistantMessage, ChatMessage
 from diptych.gateway.chat.tools import Calling, Choice, Mode, ToolChoice, Tools
-from diptych.gateway.fields import Int, explain
+from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import STRICT, GenerationRequest, OutputLimit
 
 EFFORTS = {
@@ -170,14 +170,8 @@ _HINTS = {
 
 def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
     """The request, and the names of fields that nobody knows; BadRequest names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
-    if given.get("model") == "":
-        del given["model"]  # naming no model is not naming one
-    for name, neutral in _UNSUPPORTED.items():
-        if name in given and not any(_is_same(given[name], value) for value in neutral):
-            hint = f"; {_HINTS[name]}" if name in _HINTS else ""
-            message = f"{name} is not supported{hint}"
-            raise BadRequest(message, code="unsupported_parameter", param=name)
+    given = given_fields(body)
+    refuse_unsupported(given, _UNSUPPORTED, _HINTS)
     known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | _NO_EFFECT
     unknown = [name for name in given if name not in known]
     try:
@@ -195,7 +189,3 @@ def _check_together(request: ChatRequest) -> None:
     if request.top_logprobs and not request.logprobs:
         message = "top_logprobs are reported with logprobs: true only"
         raise BadRequest(message, code="conflicting_parameters", param="top_logprobs")
-
-
-def _is_same(value: object, neutral: object) -> bool:
-    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral

@@ -15,6 +15,7 @@ from diptych.gateway.chat import calls
 from diptych.gateway.errors import envelope
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs, shape
 from diptych.gateway.sse import DONE, KEEP_ALIVE, event
+from diptych.gateway.usage import usage
 from diptych.text.pieces import Piece, Section, Text
 
 
@@ -106,19 +107,12 @@ class ChatShapes:
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """Tokens so far; the prompt counts once."""
-        completion = sum(len(answer.token_ids) for answer in answers)
-        hits = min(answers[0].cached_tokens, self.prompt_tokens)
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": completion,
-            "total_tokens": self.prompt_tokens + completion,
-            "prompt_tokens_details": {"cached_tokens": hits},
-            "completion_tokens_details": {
-                "reasoning_tokens": sum(answer.reasoning_tokens for answer in answers)
-            },
-            "prompt_cache_hit_tokens": hits,
-            "prompt_cache_miss_tokens": self.prompt_tokens - hits,
-        }
+        return usage(
+            self.prompt_tokens,
+            answers[0].cached_tokens,
+            sum(len(answer.token_ids) for answer in answers),
+            sum(answer.reasoning_tokens for answer in answers),
+        )
 
     def _logprobs(self, answer: Answer, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if self.logprobs is None:

@@ -61,3 +61,12 @@ def test_tokens_after_a_stop_string_that_was_held_are_not_counted(ends: list[str
     assert [piece.text for piece in pieces if isinstance(piece, Text)] == ["a"]
     assert (answer.token_ids, len(answer.logprobs)) == (list(ids[:2]), 2)
     assert (answer.finish_reason, answer.stop_reason) == ("stop", "\n")
+
+
+def test_an_answer_for_its_prompt_alone_shows_and_counts_nothing_sampled() -> None:
+    answer = Answer(0, Parser(TOKENIZER, Opening.PLAIN), is_scored_only=True)
+    scores = (Logprob(-1.0, 1),)
+    assert answer.push(Emit(IDS[:1], logprobs=scores, prompt_logprobs=scores)) == []
+    assert answer.finish(End(Finish.STOP), 3) == []
+    assert (answer.token_ids, answer.logprobs, answer.prompt_logprobs) == ([], [], scores)
+    assert (answer.finish_reason, answer.stop_reason, answer.cached_tokens) == ("length", None, 3)
