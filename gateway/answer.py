@@ -41,6 +41,7 @@ class Answer:
 
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
+        self.cached_tokens = emit.cached_tokens
         self.prompt_logprobs += emit.prompt_logprobs
         pieces: list[Piece] = []
         for index, token_id in enumerate(emit.token_ids):
