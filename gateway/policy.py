@@ -1,10 +1,11 @@
 """What the operator decides about the API. Every dialect reads it; nobody changes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from diptych.config import GatewaySettings
+from diptych.core.sampling import Sampling
 
 SamplingPolicy = Literal["honor", "deepseek"]
 ReasoningField = Literal["reasoning_content", "reasoning", "both"]
@@ -58,6 +59,21 @@ class Policy:
         """Whether the model reasons when a client calls it by this name and does not say more."""
         alias = self.alias(name)
         return default if alias is None or alias.thinks is None else alias.thinks
+
+    def sampling(self, asked: Sampling, *, is_thinking: bool) -> Sampling:
+        """Of a chat: what the client wants, or what DeepSeek's own API makes of it."""
+        if self.sampling_policy == "honor":
+            return asked
+        if not is_thinking:
+            return replace(asked, top_p=1.0)
+        return replace(
+            asked,
+            temperature=1.0,
+            top_p=max(0.95, asked.top_p),
+            repetition_penalty=1.0,
+            frequency_penalty=0.0,
+            presence_penalty=0.0,
+        )
 
 
 def policy_of(settings: GatewaySettings) -> Policy:
