@@ -56,8 +56,10 @@ def build(
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
+    style, blank_s = served.policy.keepalive_style, served.policy.nonstream_keepalive_s
+    patience = patience or Patience(style=style, blank_s=blank_s)
     for path, dialect in _dialects(served).items():
-        endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
+        endpoint = Endpoint(dialect, traffic, pipeline, patience)
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
@@ -66,6 +68,7 @@ def build(
     for path in ("/livez", "/health"):
         app.router.add_route(path, probes.live, methods=["GET"])
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
+    app.router.add_route("/ping", probes.ping, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
     app.add_exception_handler(HTTPException, _refuse)
     if door is not None:

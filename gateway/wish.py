@@ -93,8 +93,10 @@ def calls_of(wish: Wish, num_choices: int, visit: Visit, first: int = 0) -> tupl
         constraint=wish.constraint,
         constraint_after=wish.constraint_after if wish.constraint else "",
     )
+    own = visit.caller.priority_class  # the router may know more of them than engines do
+    queue = priority if wish.deferred > 0 else own
     return tuple(
-        _choice(generation, index, first + index, wish.prompt, visit)
+        _choice(generation, index, first + index, wish.prompt, queue)
         for index in range(num_choices)
     )
 
@@ -105,11 +107,11 @@ def _priority(own: str, deferred: int) -> str:
     return PRIORITIES[min(index + max(0, deferred), len(PRIORITIES) - 1)]
 
 
-def _choice(first: Generation, index: int, number: int, prompt: Prompt, visit: Visit) -> Call:
+def _choice(first: Generation, index: int, number: int, prompt: Prompt, queue: str) -> Call:
     key, seed = first.key, choice_seed(first.sampling.seed, index)
     if number:
         key = replace(key, request_id=f"{key.request_id}.{number}")
     generation = replace(first, key=key, sampling=replace(first.sampling, seed=seed))
     is_cached = generation.sampling.prompt_logprobs is None  # else every row is computed
     hashes = prompt.hashes if is_cached else ()
-    return Call(generation, hashes, visit.caller.tenant, generation.priority)
+    return Call(generation, hashes, generation.tenant, queue)
