@@ -30,7 +30,7 @@ async def message(site: Any, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("step", [1, 3])
-async def test_the_stop_string_is_part_of_the_answer_on_demand(serve: Any, step: int) -> None:
+async def test_t12_the_stop_string_is_part_of_the_answer_on_demand(serve: Any, step: int) -> None:
     site = serve("one two three", EOS, tokens_a_step=step)
     for kept, text in ((False, "one "), (True, "one two")):
         fields = {"stop": ["two"], "include_stop_str_in_output": kept}
