@@ -17,6 +17,7 @@ from diptych.gateway import app, served, tls
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
@@ -134,7 +135,9 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         lambda: _heard(reporter),
         policy_of(settings),
     )
-    pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
+    hops = Hops(router, PrefillClient(pool), DecodeClient(pool))
+    deadlines = Deadlines(queue_s=model.policy.queue_timeout_s)
+    pipeline = Pipeline(hops, deadlines, measures)
     traffic = Traffic(reporter.notify)
     metrics.pull(lambda: _readings(traffic, pool))
     levels = Levels()

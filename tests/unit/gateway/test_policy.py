@@ -30,6 +30,7 @@ def test_nothing_configured_is_the_documented_default(tmp_path: Path) -> None:
         ("stream_usage_style", "deepseek", "deepseek"),
         ("keepalive_style", "chunk", "chunk"),
         ("nonstream_keepalive_s", "2.5", 2.5),
+        ("queue_timeout_s", "30", 30.0),
         ("map_user_to_user_id", "true", True),
         ("allow_raw_special", "false", False),
         ("messages_default_thinking", "false", False),
