@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from diptych.core.errors import Broken, DiptychError
+from diptych.gateway import playground
 from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
 from diptych.gateway.measures import Measures
@@ -44,10 +45,11 @@ def build(
     measures: Measures,
     is_connected: Callable[[], bool],
     door: Door | None = None,
+    has_page: bool = True,
 ) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now.
 
-    Without a door everybody is let in.
+    Without a door everybody is let in. `has_page`: the playground is served at `/`.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     probes = Probes(served, chat, is_connected, lambda: door is not None and door.is_held)
@@ -60,6 +62,7 @@ def build(
         app.router.add_route(path, probes.live, methods=["GET"])
     app.router.add_route("/readyz", probes.ready, methods=["GET"])
     app.router.add_route("/version", probes.version, methods=["GET"])
+    app.router.routes.extend(playground.routes() if has_page else ())
     app.add_exception_handler(HTTPException, _refuse)
     if door is not None:
         app.add_middleware(_Doorway, door=door)

@@ -87,6 +87,7 @@ TlsCertificate = Annotated[str | None, _option("--tls-certificate", "FILE", conf
 TlsKey = Annotated[str | None, _option("--tls-key", "FILE", config.Public)]
 TlsClientCa = Annotated[str | None, _option("--tls-client-ca", "FILE", config.Public)]
 AdminListen = Annotated[str | None, _option("--admin-listen", "HOST:PORT|off", config.Public)]
+Playground = Annotated[str | None, _option("--playground", "on|off", config.Public)]
 
 
 @app.command()
@@ -108,6 +109,7 @@ def up(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     numerics: Numerics = None,
     max_num_seqs: MaxNumSeqs = None,
     num_blocks: NumBlocks = None,
@@ -172,6 +174,7 @@ def gateway(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     router: Router = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,

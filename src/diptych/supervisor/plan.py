@@ -89,6 +89,7 @@ def make_plan(
         port=port,
         gateway_id="gateway-1",
         admin_listen=admin,
+        playground=settings.playground,
         tls_certificate=settings.tls_certificate,
         tls_key=settings.tls_key,
         tls_client_ca=settings.tls_client_ca,
