@@ -68,7 +68,7 @@ def _off_or_host_port(value: str) -> str:
 
 def _http_url(value: str) -> str:
     parts = urlsplit(value)
-    if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected http://host:port or https://host:port")
     return value.rstrip("/").removesuffix("/v1")
 
@@ -273,8 +273,8 @@ class KeysSettings(Common):
 class ChatSettings(Common):
     """`diptych chat`: which gateway to talk to."""
 
-    url: HttpUrl = Field(
-        "", description="the gateway; default: that of the platform on the data folder"
+    url: HttpUrl | None = Field(
+        None, description="the gateway; default: that of the platform on the data folder"
     )
     api_key: SecretStr | None = Field(None, description="for gateways that ask for one")
 
