@@ -79,6 +79,7 @@ async function ask() {
   views.push(turn);
   log.append(turn.node);
   isFollowing = true;
+  focusMessage();
   const aborting = (running = new AbortController());
   refresh();
   await listen(request, answer, turn, aborting.signal);
@@ -186,6 +187,16 @@ function showSettings(isShown) {
   toggle.setAttribute("aria-expanded", String(isShown));
 }
 
+function hideSettings() {
+  showSettings(false);
+  toggle.focus();
+}
+
+/** Ready for the next message; but no keyboard shall cover a phone's screen. */
+function focusMessage() {
+  if (matchMedia("(pointer: fine)").matches) message.focus();
+}
+
 function fitMessage() {
   message.style.height = "auto";
   message.style.height = `${message.scrollHeight}px`;
@@ -206,18 +217,21 @@ message.addEventListener("keydown", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
   if (running) running.abort();
-  else showSettings(false);
+  else if (sheet.classList.contains("shown")) hideSettings();
 });
 log.addEventListener("scroll", () => {
   isFollowing = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
 });
-stop.addEventListener("click", () => running?.abort());
+stop.addEventListener("click", () => {
+  running?.abort();
+  focusMessage();
+});
 byId("clear").addEventListener("click", clear);
 byId("defaults").addEventListener("click", () => settings.reset());
-byId("close").addEventListener("click", () => {
-  showSettings(false);
-  toggle.focus();
+byId("close").addEventListener("click", hideSettings);
+toggle.addEventListener("click", () => {
+  showSettings(true);
+  byId("close").focus();
 });
-toggle.addEventListener("click", () => showSettings(!sheet.classList.contains("shown")));
 
 listModels();

@@ -381,3 +381,51 @@ async def test_timings_of_the_server_are_shown_if_there_are_any(page: Page, wher
         return answer.timingFacts;
     }})""")
     assert facts == ["queue 1.3 ms", "prefill 40 ms", "decode 2.00 s", "steps 3"]
+
+
+CUT = """import("/playground/gateway.js").then(async ({{chat}}) => {{
+    const bytes = new TextEncoder().encode({text});
+    const body = new ReadableStream({{
+        start(stream) {{
+            for (const byte of bytes) stream.enqueue(Uint8Array.of(byte));
+            if ({breaks}) stream.error(new TypeError("network error"));
+            else stream.close();
+        }},
+    }});
+    window.fetch = async () => new Response(body, {{headers: {{"x-request-id": "req_1"}}}});
+    const seen = [];
+    try {{
+        for await (const chunk of chat({{}}, "", null)) seen.push(chunk);
+    }} catch (error) {{
+        seen.push([error.status, error.message, error.code, error.requestId]);
+    }}
+    return seen;
+}})"""
+EARLY = [200, "The answer ended too early.", "", "req_1"]
+BROKEN = [200, "The connection broke within the answer.", "", "req_1"]
+TOLD = [200, "no", "odd", "req_2"]
+
+
+CUTS: list[tuple[str, bool, list[object]]] = [
+    (
+        'data: {"a": "é🙂"}\n\ndata: {"b": 1}\n\ndata: [DONE]\n\n',
+        False,
+        [{"a": "é🙂"}, {"b": 1}],
+    ),
+    (': hello\r\n\r\ndata:{"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\r\n\r\n', False, [{"a": 1}]),
+    ('data: {"a": 1}\n\n', False, [{"a": 1}, EARLY]),
+    ('data: {"a": 1}\n\ndata: [DONE]', False, [{"a": 1}, EARLY]),
+    ('data: {"a": 1}\n\ndata: {', True, [BROKEN]),
+    ('data: {"a": 1}\n\ndata: {]\n\n', False, [{"a": 1}, BROKEN]),
+    (
+        'data: {"error": {"message": "no", "code": "odd", "request_id": "req_2"}}\n\n',
+        False,
+        [TOLD],
+    ),
+]
+
+
+async def test_a_stream_is_read_however_it_is_cut_and_never_taken_for_whole(page: Page) -> None:
+    for text, breaks, seen in CUTS:
+        cut = CUT.format(text=json.dumps(text), breaks=json.dumps(breaks))
+        assert await page.evaluate(cut) == seen

@@ -1,6 +1,5 @@
 """The gateway's API as `diptych chat` uses it."""
 
-import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +74,7 @@ class Gateway:
             base_url=url,
             headers={"authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S),
-            verify=ssl.create_default_context(),
+            verify=httpx.create_ssl_context(),  # knows SSL_CERT_FILE
             trust_env=not _is_here(url),  # a proxy does not lead to this machine
         )
 

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import ssl
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from diptych.core.errors import BadRequest
 from diptych.supervisor.folder import Lock, State
@@ -134,7 +136,9 @@ async def test_a_broken_answer_is_printed_as_far_as_it_came(gateway: ScriptedGat
     assert "gone [odd]" in err
 
 
-async def test_the_key_comes_from_the_environment_and_is_never_shown() -> None:
+@asynccontextmanager
+async def refusing(context: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that refuses every key: its address, and the heads of requests it has heard."""
     heard: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,17 +147,33 @@ async def test_the_key_comes_from_the_environment_and_is_never_shown() -> None:
         body = json.dumps(error)
         head = "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
         writer.close()
-        await writer.wait_closed()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
         host, port = server.sockets[0].getsockname()
-        url = f"http://{host}:{port}"
+        yield f"{'https' if context else 'http'}://{host}:{port}", heard
+
+
+async def test_the_key_comes_from_the_environment_and_is_never_shown() -> None:
+    async with refusing() as (url, heard):
         code, out, err = await chat("Hi", "--url", url, DIPTYCH_API_KEY="sk-secret")
     assert (code, out) == (1, "")
     hint = "give a key in DIPTYCH_API_KEY"
     assert err == f"diptych: no [invalid_api_key]; {hint}; request req_1\n"
     assert "authorization: Bearer sk-secret" in heard[0]
+
+
+async def test_an_authority_of_ones_own_is_trusted_when_it_is_named(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with refusing(context) as (url, heard):
+        assert "CERTIFICATE_VERIFY_FAILED" in (await chat("Hi", "--url", url))[2]
+        assert heard == []
+        done = await chat("Hi", "--url", url, SSL_CERT_FILE=str(tmp_path / "ca.pem"))
+    assert "[invalid_api_key]" in done[2]
 
 
 async def test_an_interrupt_stops_the_answer_and_leaves(gateway: ScriptedGateway) -> None:
