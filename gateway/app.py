@@ -3,23 +3,26 @@
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway import playground
-from diptych.gateway.chat import ChatEndpoint
+from diptych.gateway.chat.dialect import ChatDialect
+from diptych.gateway.dialect import Dialect
+from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
-from diptych.gateway.measures import Measures
+from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
-from diptych.gateway.stream import Receive, Send
+from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
+from diptych.gateway.traffic import Traffic
 from diptych.telemetry.logs import request_id_var
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
 _NOT_OFFERED = (
     "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
@@ -41,59 +45,80 @@ _NOT_OFFERED = (
 
 def build(
     served: Served,
-    chat: ChatEndpoint,
-    measures: Measures,
+    traffic: Traffic,
+    pipeline: Pipeline,
     is_connected: Callable[[], bool],
     door: Door | None = None,
+    patience: Patience | None = None,
     has_page: bool = True,
 ) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now.
 
     Without a door everybody is let in. `has_page`: the playground is served at `/`.
     """
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
-    probes = Probes(served, chat, is_connected, lambda: door is not None and door.is_held)
-    for path in ("/v1/chat/completions", "/chat/completions"):
-        app.router.routes.append(Route(path, chat, methods=["POST"]))
-    for path in ("/v1/models", "/models"):
-        app.router.add_route(path, probes.models, methods=["GET"])
-        app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
+    endpoints = _endpoints(served, traffic, pipeline, patience or Patience())
+    pages = Router(redirect_slashes=False)
+    for path, endpoint in endpoints.items():
+        pages.routes.append(Route(path, endpoint, methods=["POST"]))  # tells other methods so
+    probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
+    for path in (f"{base}/models" for base in _BASES):
+        pages.add_route(path, probes.models, methods=["GET"])
+        pages.add_route(path + "/{name:path}", probes.model, methods=["GET"])
     for path in ("/livez", "/health"):
-        app.router.add_route(path, probes.live, methods=["GET"])
-    app.router.add_route("/readyz", probes.ready, methods=["GET"])
-    app.router.add_route("/version", probes.version, methods=["GET"])
-    app.router.routes.extend(playground.routes() if has_page else ())
-    app.add_exception_handler(HTTPException, _refuse)
+        pages.add_route(path, probes.live, methods=["GET"])
+    pages.add_route("/readyz", probes.ready, methods=["GET"])
+    pages.add_route("/version", probes.version, methods=["GET"])
+    pages.routes.extend(playground.routes() if has_page else ())
+    app: App = Switch(endpoints, pages)
     if door is not None:
-        app.add_middleware(_Doorway, door=door)
-    app.add_middleware(Front, version=lambda: served.version, refused=measures.rejected)
-    return app
+        app = partial(door.pass_through, app)
+    return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
+def _endpoints(
+    served: Served, traffic: Traffic, pipeline: Pipeline, patience: Patience
+) -> dict[str, Endpoint]:
+    """By path, each dialect below each base."""
+    return {
+        base + path: Endpoint(dialect, traffic, pipeline, patience)
+        for path, dialect in _dialects(served).items()
+        for base in _BASES
+    }
+
+
+def _dialects(served: Served) -> dict[str, Dialect]:
+    """By path, below each base."""
+    return {"/chat/completions": ChatDialect(served)}
+
+
+def _refusal(path: str, found: HTTPException) -> HttpError:
     """What the routing found: no such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
-    elif path.startswith(_NOT_OFFERED):
-        problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
-    else:
-        problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
-    body = orjson.dumps(envelope(problem, request.scope["request_id"]))
-    return Response(body, problem.http_status, error.headers, "application/json")
+    if found.status_code == 405:
+        allowed = (found.headers or {}).get("Allow", "another method")
+        text = f"Use {allowed} here."
+        return HttpError(405, "method_not_allowed", text, {"allow": allowed})
+    if path.startswith(_NOT_OFFERED):
+        return HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
+    return HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
 
 
-class _Doorway:
-    """Where the door stands."""
+class Switch:
+    """Sends what generates straight to its endpoint: nothing else stands before its client."""
 
-    def __init__(self, app: App, door: Door) -> None:
-        self._app = app
-        self._door = door
+    def __init__(self, endpoints: Mapping[str, App], pages: App) -> None:
+        self._endpoints = endpoints
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.pass_through(self._app, scope, receive, send)
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        if endpoint is not None:
+            return await endpoint(scope, receive, send)
+        scope["app"] = self  # so that the router raises what it finds wrong
+        try:
+            await self._pages(scope, receive, send)
+        except HTTPException as found:
+            raise _refusal(scope["path"], found) from None
 
 
 class Front:

@@ -80,14 +80,15 @@ export class Answer {
     return facts;
   }
 
-  /** The server's own timings, in parts. */
+  /** The server's own timings, in parts: whatever numbers it tells. */
   get timingFacts() {
-    const entries = Object.entries(this.timings ?? {});
-    return entries.filter(([, value]) => typeof value === "number").map(([name, value]) => {
+    const entries = Object.entries(this.timings ?? {}).filter(([, value]) => typeof value === "number");
+    const told = entries.map(([name, value]) => {
       const words = name.replace(/_(ms|s)$/, "").replaceAll("_", " ");
       if (name.endsWith("_ms")) return `${words} ${shownMs(value)}`;
       return name.endsWith("_s") ? `${words} ${shownMs(value * 1000)}` : `${words} ${round(value)}`;
     });
+    return told.length ? ["server:", ...told] : [];
   }
 
   #tokensPerS() {

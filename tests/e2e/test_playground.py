@@ -380,7 +380,7 @@ async def test_timings_of_the_server_are_shown_if_there_are_any(page: Page, wher
         answer.take({json.dumps(chunk)}, 1);
         return answer.timingFacts;
     }})""")
-    assert facts == ["queue 1.3 ms", "prefill 40 ms", "decode 2.00 s", "steps 3"]
+    assert facts == ["server:", "queue 1.3 ms", "prefill 40 ms", "decode 2.00 s", "steps 3"]
 
 
 CUT = """import("/playground/gateway.js").then(async ({{chat}}) => {{

@@ -80,10 +80,12 @@ class Answer:
             count = self.usage.get("completion_tokens", 0) - 1  # the first is the prompt's work
             if count > 0 and spent_s > 0:
                 times.append(f"{count / spent_s:.3g} tokens/s")
-        for name, value in self.timings.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                times.append(_timing(name, value))
-        return times
+        told = [_timing(*item) for item in self.timings.items() if _is_number(item[1])]
+        return [*times, f"server: {', '.join(told)}"] if told else times
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _timing(name: str, value: float) -> str:

@@ -1,22 +1,19 @@
 """A gateway on a port of its own, with scripted stations behind it."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from diptych.gateway import app, served
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.served import Served
-from diptych.gateway.stream import Patience
+from diptych.gateway.server import Server, bind
 from diptych.gateway.tenancy.door import Door
+from diptych.gateway.traffic import Traffic
 from diptych.router.client import Fleet
 from diptych.testing.hops import DecodeHop, Output, PrefillHop, ScriptedHops
 from diptych.text.markers import Marker, Segment
@@ -58,12 +55,10 @@ async def scripted_gateway(
     model = served.load(checkpoint, MODEL, b"master", lambda: FLEET)
     hops = ScriptedHops(Output(model.tokenizer.encode(["Hello"])))
     pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)))
-    chat = ChatEndpoint(model, pipeline, Patience())
-    application = app.build(model, chat, pipeline.measures, lambda: True, door, has_page=has_page)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(application, log_config=None, lifespan="off", ws="none", server_header=False)
-    )
+    traffic = Traffic()
+    application = app.build(model, traffic, pipeline, lambda: True, door, has_page=has_page)
+    listener = bind("127.0.0.1", 0)
+    server = Server(application, None)
     serving = asyncio.create_task(server.serve([listener]))
     try:
         yield ScriptedGateway(f"http://127.0.0.1:{listener.getsockname()[1]}", model, hops)
@@ -73,4 +68,4 @@ async def scripted_gateway(
         await pipeline.close()
         model.close()
         assert hops.is_at_baseline, hops.open
-        assert chat.num_running == 0
+        assert traffic.num_running == 0

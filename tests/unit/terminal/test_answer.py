@@ -50,7 +50,7 @@ def test_facts_count_tokens_and_time_them_from_the_first_to_the_last() -> None:
         "5 tokens (2 reasoning)",
         "first token 250 ms",
         "2 tokens/s",
-        "queue 1.3 ms",
+        "server: queue 1.3 ms",
         "cut at the token limit",
     ]
 
@@ -65,9 +65,7 @@ def test_numbers_of_the_servers_timings_are_shown_whatever_they_are(where: str) 
     assert answer.facts() == [
         "prompt 1",
         "1 token",
-        "hand off 12 ms",
-        "decode 2.50 s",
-        "steps 3",
+        "server: hand off 12 ms, decode 2.50 s, steps 3",
     ]
 
 
