@@ -451,6 +451,9 @@ def test_the_welcome_holds_what_can_be_pasted(
     compile(snippet, "snippet", "exec")
     assert "http://127.0.0.1:8123/v1" in snippet
     assert "NOISE" in shown
+    assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
+    Screen().ready(plan_for(tmp_path, playground="off"), is_embedded=True)
+    assert "browser" not in capsys.readouterr().err
 
 
 def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:
