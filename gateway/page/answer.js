@@ -60,18 +60,13 @@ export class Answer {
       type: "function",
       function: { name, arguments: text },
     }));
-    return [said, ...calls.map(({ id, result }) => ({ role: "tool", tool_call_id: id, content: result }))];
+    const told = ({ id, result }) => ({ role: "tool", tool_call_id: id, content: result });
+    return [said, ...calls.map(told)];
   }
 
   /** What is said under it, in parts. */
   get facts() {
-    const facts = [];
-    if (this.usage) {
-      const cached = this.usage.prompt_tokens_details?.cached_tokens ?? 0;
-      const thought = this.usage.completion_tokens_details?.reasoning_tokens ?? 0;
-      facts.push(`prompt ${this.usage.prompt_tokens}${cached ? ` (${cached} cached)` : ""}`);
-      facts.push(`${plural(this.usage.completion_tokens, "token")}${thought ? ` (${thought} reasoning)` : ""}`);
-    }
+    const facts = this.usage ? this.#counts() : [];
     if (this.firstMs !== null) facts.push(`first token ${shownMs(this.firstMs - this.startMs)}`);
     const rate = this.#tokensPerS();
     if (rate) facts.push(`${rate.toFixed(rate < 10 ? 1 : 0)} tokens/s`);
@@ -82,13 +77,23 @@ export class Answer {
 
   /** The server's own timings, in parts: whatever numbers it tells. */
   get timingFacts() {
-    const entries = Object.entries(this.timings ?? {}).filter(([, value]) => typeof value === "number");
-    const told = entries.map(([name, value]) => {
+    const numbers = Object.entries(this.timings ?? {}).filter(([, v]) => typeof v === "number");
+    const told = numbers.map(([name, value]) => {
       const words = name.replace(/_(ms|s)$/, "").replaceAll("_", " ");
       if (name.endsWith("_ms")) return `${words} ${shownMs(value)}`;
       return name.endsWith("_s") ? `${words} ${shownMs(value * 1000)}` : `${words} ${round(value)}`;
     });
     return told.length ? ["server:", ...told] : [];
+  }
+
+  #counts() {
+    const { prompt_tokens: prompt, completion_tokens: sampled } = this.usage;
+    const cached = this.usage.prompt_tokens_details?.cached_tokens;
+    const thought = this.usage.completion_tokens_details?.reasoning_tokens;
+    return [
+      `prompt ${prompt}${cached ? ` (${cached} cached)` : ""}`,
+      `${plural(sampled, "token")}${thought ? ` (${thought} reasoning)` : ""}`,
+    ];
   }
 
   #tokensPerS() {

@@ -11,21 +11,28 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/** A button; `kind` is `quiet`, or `primary`, which submits its form. */
+export function button(label, kind = "", more = {}) {
+  const type = kind === "primary" ? "submit" : "button";
+  return element("button", { type, className: kind, ...more }, label);
+}
+
 /** A button that says for a moment that it has worked. */
 export function copyButton(text) {
-  const button = element("button", { type: "button", className: "quiet" }, "Copy");
-  button.addEventListener("click", async () => {
-    button.textContent = (await copy(text())) ? "Copied" : "Not allowed";
-    setTimeout(() => (button.textContent = "Copy"), 1500);
+  const made = button("Copy", "quiet");
+  made.addEventListener("click", async () => {
+    made.textContent = (await copy(text())) ? "Copied" : "Not allowed";
+    setTimeout(() => (made.textContent = "Copy"), 1500);
   });
-  return button;
+  return made;
 }
 
 async function copy(text) {
   if (navigator.clipboard) {
     return navigator.clipboard.writeText(text).then(() => true, () => false);
   }
-  const area = element("textarea", { value: text, className: "unseen" }); // plain HTTP has no clipboard
+  // Plain HTTP from another machine has no clipboard, but this.
+  const area = element("textarea", { value: text, className: "unseen" });
   document.body.append(area);
   area.select();
   const done = document.execCommand("copy");

@@ -1,5 +1,7 @@
 // The gateway's API as this page uses it.
 
+const JSON_AND_TIMINGS = { "content-type": "application/json", "x-diptych-timings": "1" };
+
 /** An answer that is an error, before or within a stream. `status` 0: none came at all. */
 export class Refused extends Error {
   constructor(status, message, { code = "", requestId = "", retryAfterS = 0 } = {}) {
@@ -16,7 +18,7 @@ export async function modelNames(key) {
 
 /** The chunks of a streamed answer; Refused however it fails, AbortError once `signal` says so. */
 export async function* chat(request, key, signal) {
-  const headers = headersWith(key, { "content-type": "application/json", "x-diptych-timings": "1" });
+  const headers = headersWith(key, JSON_AND_TIMINGS);
   const wish = { ...request, stream: true, stream_options: { include_usage: true } };
   const body = JSON.stringify(wish);
   const reply = await call("v1/chat/completions", { method: "POST", headers, body, signal });

@@ -8,8 +8,9 @@ import { Settings } from "./settings.js";
 import { AnswerTurn, userTurn } from "./turns.js";
 
 const byId = (id) => document.getElementById(id);
-const [log, welcome, message, notice, status, model] = ["log", "welcome", "message", "notice", "status", "model"].map(byId);
-const [send, stop, toggle, sheet] = ["send", "stop", "toggle", "settings"].map(byId);
+const [log, welcome, notice, status] = ["log", "welcome", "notice", "status"].map(byId);
+const [model, message, send, stop] = ["model", "message", "send", "stop"].map(byId);
+const [toggle, sheet] = ["toggle", "settings"].map(byId);
 
 const conversation = new Conversation();
 const settings = new Settings(byId("wishes"), listModels);
@@ -72,7 +73,8 @@ function trim() {
 
 async function ask() {
   tell("");
-  const request = { model: model.value, messages: conversation.messages(settings.system), ...settings.wishes() };
+  const messages = conversation.messages(settings.system);
+  const request = { model: model.value, messages, ...settings.wishes() };
   const answer = new Answer(performance.now());
   const turn = new AnswerTurn(answer, regenerate, ask);
   conversation.say(answer);
@@ -116,7 +118,8 @@ async function listen(request, answer, turn, signal) {
 
 function summary(answer) {
   if (answer.error) return "";
-  return answer.isStopped ? "Answer stopped" : `Answer complete, ${plural(answer.usage?.completion_tokens ?? 0, "token")}`;
+  if (answer.isStopped) return "Answer stopped";
+  return `Answer complete, ${plural(answer.usage?.completion_tokens ?? 0, "token")}`;
 }
 
 // The state of the page

@@ -85,7 +85,8 @@ function heading(line) {
 
 function codeBlock(language, fence) {
   const code = element("code");
-  const head = element("figcaption", {}, element("span", {}, language || "code"), copyButton(() => code.textContent));
+  const name = element("span", {}, language || "code");
+  const head = element("figcaption", {}, name, copyButton(() => code.textContent));
   const pre = element("pre", { tabIndex: 0 }, code);
   const node = element("figure", { className: "fenced" }, head, pre);
   return { node, text: "", fence, draw: (text) => (code.textContent = text) };
@@ -93,8 +94,8 @@ function codeBlock(language, fence) {
 
 function inline(text) {
   return text.split(INLINE).filter(Boolean).map((part) => {
-    if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return element("code", {}, part.slice(1, -1));
-    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return element("strong", {}, part.slice(2, -2));
-    return part;
+    if (!INLINE.test(part)) return part;
+    if (part.startsWith("`")) return element("code", {}, part.slice(1, -1));
+    return element("strong", {}, part.slice(2, -2));
   });
 }

@@ -1,12 +1,12 @@
 // The settings form: what it adds to a request, and how it outlives a reload (not the tab).
 
-const KEPT = ["system", "thinking", "effort", "temperature", "top_p", "max_tokens", "seed", "tools", "tool_choice"];
 const NUMBERS = {
   temperature: "a number from 0 to 2",
   top_p: "a number above 0, up to 1",
   max_tokens: "a whole number from 1",
   seed: "a whole number",
 };
+const KEPT = ["system", "thinking", "effort", ...Object.keys(NUMBERS), "tools", "tool_choice"];
 const STORE = "diptych.playground.settings";
 const KEY_STORE = "diptych.playground.key";
 
@@ -61,7 +61,8 @@ export class Settings {
       if (field.value !== "") wishes[name] = field.valueAsNumber;
     }
     const tools = this.#tools();
-    return tools.length ? { ...wishes, tools, tool_choice: this.#fields.tool_choice.value } : wishes;
+    if (!tools.length) return wishes;
+    return { ...wishes, tools, tool_choice: this.#fields.tool_choice.value };
   }
 
   #tools() {
@@ -77,7 +78,8 @@ export class Settings {
     if (!tools.every((tool) => tool && typeof tool === "object")) {
       throw new BadField(field, "Tools: expected a list of objects.");
     }
-    return tools.map((tool) => ("function" in tool || "type" in tool ? tool : { type: "function", function: tool }));
+    const isWhole = (tool) => "function" in tool || "type" in tool;
+    return tools.map((tool) => (isWhole(tool) ? tool : { type: "function", function: tool }));
   }
 
   #changed() {

@@ -1,13 +1,13 @@
 // How turns of a conversation look.
 
 import { plural } from "./answer.js";
-import { copyButton, element } from "./element.js";
+import { button, copyButton, element } from "./element.js";
 import { Prose } from "./prose.js";
 
 /** What the user said. `edited(text)` is called with another text in its place. */
 export function userTurn(text, edited) {
   const body = element("div", { className: "bubble" }, text);
-  const edit = element("button", { type: "button", className: "quiet", "data-last": "edit" }, "Edit");
+  const edit = button("Edit", "quiet", { "data-last": "edit" });
   const actions = element("div", { className: "actions" }, edit, copyButton(() => text));
   const turn = element("article", { className: "turn user", ariaLabel: "You" }, body, actions);
   edit.addEventListener("click", () => {
@@ -24,10 +24,11 @@ export function userTurn(text, edited) {
 }
 
 function editor(text, edited, cancelled) {
-  const area = element("textarea", { name: "text", value: text, rows: 3, ariaLabel: "Your message" });
-  const cancel = element("button", { type: "button" }, "Cancel");
-  const send = element("button", { type: "submit", className: "primary" }, "Send again");
-  const form = element("form", { className: "editor" }, area, element("div", { className: "row" }, cancel, send));
+  const properties = { name: "text", value: text, rows: 3, ariaLabel: "Your message" };
+  const area = element("textarea", properties);
+  const cancel = button("Cancel");
+  const row = element("div", { className: "row" }, cancel, button("Send again", "primary"));
+  const form = element("form", { className: "editor" }, area, row);
   cancel.addEventListener("click", cancelled);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -49,13 +50,17 @@ export class AnswerTurn {
     this.shown = []; // a card for each call
     this.count = element("span", { className: "count" });
     this.thoughts = element("div", { className: "thoughts" });
-    this.folded = element("details", { className: "reasoning", hidden: true }, element("summary", {}, "Reasoning ", this.count), this.thoughts);
-    this.waiting = element("p", { className: "waiting" }, element("span", {}, "Waiting for the first token"));
+    const summary = element("summary", {}, "Reasoning ", this.count);
+    const folded = { className: "reasoning", hidden: true };
+    this.folded = element("details", folded, summary, this.thoughts);
+    const waiting = element("span", {}, "Waiting for the first token");
+    this.waiting = element("p", { className: "waiting" }, waiting);
     this.content = element("div", { className: "content" });
     this.prose = new Prose(this.content);
     this.cards = element("div", { className: "cards" });
     this.end = element("footer");
-    this.node = element("article", { className: "turn answer", ariaLabel: "Model" }, this.folded, this.waiting, this.content, this.cards, this.end);
+    const parts = [this.folded, this.waiting, this.content, this.cards, this.end];
+    this.node = element("article", { className: "turn answer", ariaLabel: "Model" }, ...parts);
     this.node.ariaBusy = "true";
   }
 
@@ -81,10 +86,12 @@ export class AnswerTurn {
     this.node.ariaBusy = "false";
     if (this.#answer.error) this.end.append(complaint(this.#answer.error));
     if (this.#answer.awaitsResults) this.#ask();
-    this.end.append(facts(this.#answer.facts, "facts"), facts(this.#answer.timingFacts, "facts timings"));
-    const again = element("button", { type: "button", className: "quiet", "data-last": "again" }, "Regenerate");
+    this.end.append(facts(this.#answer.facts, "facts"));
+    this.end.append(facts(this.#answer.timingFacts, "facts timings"));
+    const again = button("Regenerate", "quiet", { "data-last": "again" });
     again.addEventListener("click", () => this.again());
-    this.end.append(element("div", { className: "actions" }, again, this.#answer.content ? copyButton(() => this.#answer.content) : null));
+    const copy = this.#answer.content ? copyButton(() => this.#answer.content) : null;
+    this.end.append(element("div", { className: "actions" }, again, copy));
   }
 
   #card(index) {
@@ -99,14 +106,15 @@ export class AnswerTurn {
   #ask() {
     const calls = this.#answer.madeCalls;
     const boxes = calls.map((call, index) => this.shown[index].askResult(call.name));
-    const button = element("button", { type: "submit", className: "primary" }, calls.length > 1 ? "Send results" : "Send result");
-    const form = element("form", { className: "results" }, ...this.cards.children, button);
+    const label = calls.length > 1 ? "Send results" : "Send result";
+    const send = button(label, "primary");
+    const form = element("form", { className: "results" }, ...this.cards.children, send);
     this.cards.replaceChildren(form);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       calls.forEach((call, index) => (call.result = boxes[index].value));
       boxes.forEach((box) => (box.readOnly = true));
-      button.remove();
+      send.remove();
       this.resume();
     });
   }
@@ -122,8 +130,10 @@ class Card {
     this.name = element("strong");
     this.id = element("span", { className: "id" });
     this.code = element("code");
-    const head = element("header", {}, element("span", { className: "badge" }, "Tool call"), this.name, this.id);
-    this.node = element("section", { className: "card" }, head, element("pre", { tabIndex: 0 }, this.code));
+    const badge = element("span", { className: "badge" }, "Tool call");
+    const head = element("header", {}, badge, this.name, this.id);
+    const pre = element("pre", { tabIndex: 0 }, this.code);
+    this.node = element("section", { className: "card" }, head, pre);
   }
 
   show({ id, name, arguments: text }) {
@@ -133,13 +143,20 @@ class Card {
   }
 
   askResult(name) {
-    const box = element("textarea", { rows: 2, required: true, className: "code", ariaLabel: `Result of ${name}`, placeholder: "What did the call return?" });
+    const box = element("textarea", {
+      rows: 2,
+      required: true,
+      className: "code",
+      ariaLabel: `Result of ${name}`,
+      placeholder: "What did the call return?",
+    });
     this.node.append(box);
     return box;
   }
 }
 
 function indented(text) {
+  if (/\d{16}/.test(text)) return text; // JavaScript's numbers would not be the model's
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
@@ -148,7 +165,8 @@ function indented(text) {
 }
 
 function facts(parts, className) {
-  return element("p", { className, hidden: !parts.length }, ...parts.map((part) => element("span", {}, part)));
+  const spans = parts.map((part) => element("span", {}, part));
+  return element("p", { className, hidden: !parts.length }, ...spans);
 }
 
 /** What went wrong, with all that a report needs. */

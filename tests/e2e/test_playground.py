@@ -172,6 +172,17 @@ async def test_a_call_is_a_card_and_its_result_goes_on_with_the_conversation(
     assert await count(page, ".results button") == 0
 
 
+async def test_arguments_are_shown_as_they_were_written(
+    page: Page, gateway: ScriptedGateway
+) -> None:
+    number = '{"n": 12345678901234567890}'
+    gateway.says(END, *invocations([ToolCall("", "count", number)]), EOS)
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    await page.write("#tools", json.dumps({"name": "count", "parameters": schema}))
+    await ask(page, "Count")
+    assert await page.text(".card pre") == number
+
+
 @pytest.mark.parametrize("way", ["button", "key"])
 async def test_stop_aborts_at_the_engine_and_keeps_what_was_said(
     page: Page, gateway: ScriptedGateway, way: str
