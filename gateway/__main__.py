@@ -142,7 +142,14 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         version=lambda: model.version,
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
+    public = app.build(
+        model,
+        traffic,
+        pipeline,
+        lambda: reporter.is_connected,
+        office.door,
+        has_page=settings.playground == "on",
+    )
     servers = {Server(public, ports.public_tls): ports.public}
     if ports.admin is not None:
         servers[Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin

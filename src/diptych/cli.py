@@ -87,6 +87,7 @@ TlsCertificate = Annotated[str | None, _option("--tls-certificate", "FILE", conf
 TlsKey = Annotated[str | None, _option("--tls-key", "FILE", config.Public)]
 TlsClientCa = Annotated[str | None, _option("--tls-client-ca", "FILE", config.Public)]
 AdminListen = Annotated[str | None, _option("--admin-listen", "HOST:PORT|off", config.Public)]
+Playground = Annotated[str | None, _option("--playground", "on|off", config.Public)]
 
 
 @app.command()
@@ -108,6 +109,7 @@ def up(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     numerics: Numerics = None,
     max_num_seqs: MaxNumSeqs = None,
     num_blocks: NumBlocks = None,
@@ -145,6 +147,53 @@ def status(
 
 
 @app.command()
+def chat(
+    ctx: typer.Context,
+    message: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MESSAGE",
+            help="what to say; without it a conversation begins, or standard input is the message",
+        ),
+    ] = None,
+    url: Annotated[str | None, _option("--url", "URL", config.ChatSettings)] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="default: the one that is served")
+    ] = "",
+    thinking: Annotated[bool | None, typer.Option(help="reason before answering")] = None,
+    effort: Annotated[
+        str | None, typer.Option(metavar="1-100|low|high|max", help="how hard to think")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="T")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P")] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N")] = None,
+    system: Annotated[str, typer.Option(metavar="TEXT", help="system prompt")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="the whole answer, for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Talk to the model of the running platform, or of any gateway.
+
+    DIPTYCH_API_KEY is the key, where one is needed. In a pipe only the answer's text is printed.
+    """
+    from diptych.terminal import command
+    from diptych.terminal.gateway import Wish
+
+    wish = Wish(
+        model=model,
+        thinking=thinking,
+        effort=int(effort) if effort and effort.isdecimal() else effort,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    options = command.Options(wish, message, system, as_json)
+    raise typer.Exit(command.run(_load(config.ChatSettings, ctx), options))
+
+
+@app.command()
 def trace(
     ctx: typer.Context,
     workers: Annotated[
@@ -172,6 +221,7 @@ def gateway(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     router: Router = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -65,6 +66,13 @@ def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
 
 
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected http://host:port or https://host:port")
+    return value.rstrip("/").removesuffix("/v1")
+
+
 def _readable(value: Path) -> Path:
     if not value.is_file():
         raise ValueError("expected a file")
@@ -83,6 +91,7 @@ Address = Annotated[str, AfterValidator(_host_port)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
 Networks = Annotated[str, AfterValidator(_networks)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
 Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
@@ -173,6 +182,7 @@ class Public(Common):
     admin_listen: AdminAddress = Field(
         "127.0.0.1:0", description="where the admin API is served; port 0 = any free one, or off"
     )
+    playground: Literal["on", "off"] = Field("on", description="the chat page at /")
 
 
 class GatewaySettings(Public, ServingSettings):
@@ -260,7 +270,23 @@ class KeysSettings(Common):
     key_pepper: Secret = Field(None, description="as the gateways have it")
 
 
-ALL_SETTINGS = (RouterSettings, GatewaySettings, WorkerSettings, UpSettings, KeysSettings)
+class ChatSettings(Common):
+    """`diptych chat`: which gateway to talk to."""
+
+    url: HttpUrl | None = Field(
+        None, description="the gateway; default: that of the platform on the data folder"
+    )
+    api_key: SecretStr | None = Field(None, description="for gateways that ask for one")
+
+
+ALL_SETTINGS = (
+    RouterSettings,
+    GatewaySettings,
+    WorkerSettings,
+    UpSettings,
+    KeysSettings,
+    ChatSettings,
+)
 
 
 def known_names() -> frozenset[str]:

@@ -399,6 +399,8 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert plan_for(tmp_path, admin_listen="off").admin_url == ""
     assert plan_for(tmp_path, admin_listen="127.0.0.1:9").admin_url == "http://127.0.0.1:9"
     assert "--allow-anonymous" in plan_for(tmp_path, allow_anonymous=True).processes[-1].command
+    without_page = plan_for(tmp_path, playground="off")
+    assert flag(without_page.processes[-1], "--playground") == "off"
     for name in ("a.crt", "a.key"):
         (tmp_path / name).touch()
     files = {"tls_certificate": tmp_path / "a.crt", "tls_key": tmp_path / "a.key"}
@@ -449,6 +451,9 @@ def test_the_welcome_holds_what_can_be_pasted(
     compile(snippet, "snippet", "exec")
     assert "http://127.0.0.1:8123/v1" in snippet
     assert "NOISE" in shown
+    assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
+    Screen().ready(plan_for(tmp_path, playground="off"), is_embedded=True)
+    assert "browser" not in capsys.readouterr().err
 
 
 def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:

@@ -33,6 +33,7 @@ class Plan:
     router: str
     model_name: str
     admin_url: str = ""  # "" is none
+    has_page: bool = True  # the playground is served at base_url
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
 
@@ -89,6 +90,7 @@ def make_plan(
         port=port,
         gateway_id="gateway-1",
         admin_listen=admin,
+        playground=settings.playground,
         tls_certificate=settings.tls_certificate,
         tls_key=settings.tls_key,
         tls_client_ca=settings.tls_client_ca,
@@ -107,6 +109,7 @@ def make_plan(
         router=router,
         model_name=model_name,
         admin_url=admin_url,
+        has_page=settings.playground == "on",
         certificate=settings.tls_certificate,
         canary=canary,
     )
