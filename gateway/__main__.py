@@ -31,6 +31,7 @@ from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
 from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
@@ -43,7 +44,7 @@ CUT_S = 2  # for telling them
 
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup("gateway", settings.log_level)
+    logs.setup(settings.gateway_id, settings.log_level, settings.log_format, Role.GATEWAY)
     ports = Ports(settings)
     asyncio.run(_serve(settings, ports))
 
@@ -127,6 +128,7 @@ def _office_plan(
 async def _serve(settings: GatewaySettings, ports: Ports) -> None:
     cluster_secret, master_key = secrets_of(settings)
     metrics = m.Metrics(Role.GATEWAY)
+    show_aliases(metrics, settings.metrics_alias, settings.model_name)
     measures = Measures(metrics)
     pool = SessionPool(settings.gateway_id)
     router = RouterClient(settings.router)

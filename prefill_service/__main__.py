@@ -19,6 +19,7 @@ from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
 from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(settings.worker_id, settings.log_level)
+    logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
     asyncio.run(_serve(settings))
 
 
@@ -41,6 +42,7 @@ async def _serve(settings: WorkerSettings) -> None:
 
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
+    show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -48,6 +50,7 @@ async def _serve(settings: WorkerSettings) -> None:
         loop=asyncio.get_running_loop(),
         options=Options.of(settings),
         observer=measures,
+        on_grammar=measures.compiled,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)

@@ -7,6 +7,7 @@ variable `DIPTYCH_MAX_MODEL_LEN` and the key `max_model_len` of the TOML file gi
 import difflib
 import ipaddress
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -65,6 +66,12 @@ def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
 
 
+def _http_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", value):
+        raise ValueError("expected http://host:port or https://host:port, without a user")
+    return value
+
+
 def _readable(value: Path) -> Path:
     if not value.is_file():
         raise ValueError("expected a file")
@@ -81,6 +88,7 @@ Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute(
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
@@ -89,6 +97,8 @@ Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/-]{1,128}$")]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+MetricsAlias = Literal["off", "vllm"]
 Numerics = Literal["served", "cache", "exact", "exact64"]
 Replay = Literal["off", "mask", "compact"]
 
@@ -103,6 +113,7 @@ class Common(BaseSettings):
         description="folder for secrets, logs, state and made checkpoints",
     )
     log_level: LogLevel = Field("info", description="least severe level that is logged")
+    log_format: LogFormat = Field("text", description="lines for people, or JSON for programs")
     cluster_secret: Secret = Field(
         None, description="signs tickets between stations; default: made once in the data folder"
     )
@@ -143,7 +154,18 @@ class Common(BaseSettings):
             raise _explain(cls, error, given, variables, file, config) from None
 
 
-class ServingSettings(Common):
+class Observed(Common):
+    """How running processes are watched: passed on by `diptych up`."""
+
+    metrics_alias: MetricsAlias = Field(
+        "off", description="show the metrics a second time under the names of vLLM"
+    )
+    otlp_endpoint: HttpUrl | None = Field(
+        None, description="OpenTelemetry collector (OTLP over HTTP) for traces; default: none"
+    )
+
+
+class ServingSettings(Observed):
     """What every process but the supervisor knows."""
 
     metrics_listen: Address | None = Field(
@@ -236,7 +258,7 @@ class WorkerSettings(ServingSettings):
     )
 
 
-class UpSettings(Public):
+class UpSettings(Public, Observed):
     """`diptych up`."""
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")

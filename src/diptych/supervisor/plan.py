@@ -57,7 +57,14 @@ def make_plan(
     """Router first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
     router = f"{LOOPBACK}:{free_port()}"
-    common = _flags(data_dir=settings.data_dir, log_level=settings.log_level, config=config)
+    common = _flags(
+        data_dir=settings.data_dir,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        metrics_alias=settings.metrics_alias,
+        otlp_endpoint=settings.otlp_endpoint,
+        config=config,
+    )
     served = _flags(router=router, checkpoint=checkpoint, model_name=model_name)
     sizes = _flags(
         numerics=settings.numerics,

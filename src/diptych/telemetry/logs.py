@@ -1,15 +1,24 @@
-"""One event a line, for people: time, level, role, request, module, message with fields.
+"""One event a line: for people, or as JSON for programs.
 
-Never prompts, outputs or secrets: ids, sizes and times only.
+Never prompts, outputs or secrets: ids, sizes and times only. What a message says as `name=%d` is a
+field of the JSON, with its own type.
 """
 
 import logging
+import re
 import sys
+from collections.abc import Iterator
 from contextvars import ContextVar
+from datetime import UTC, datetime
+
+import orjson
 
 request_id_var: ContextVar[str] = ContextVar("request_id", default="-")
 
 QUIET = ("asyncio", "grpc", "httpcore", "httpx", "uvicorn.access", "urllib3")
+
+_DIRECTIVE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?%(?:%|[-+ #0]*\d*(?:\.\d+)?[a-zA-Z])")
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class _Line(logging.Formatter):
@@ -18,9 +27,9 @@ class _Line(logging.Formatter):
     default_time_format = "%H:%M:%S"
     default_msec_format = "%s.%03d"
 
-    def __init__(self, role: str) -> None:
+    def __init__(self, process: str) -> None:
         super().__init__(
-            f"%(asctime)s %(levelname)-7s {role} %(request_id)s %(place)s: %(message)s"
+            f"%(asctime)s %(levelname)-7s {process} %(request_id)s %(place)s: %(message)s"
         )
 
     def format(self, record: logging.LogRecord) -> str:
@@ -30,12 +39,51 @@ class _Line(logging.Formatter):
         return "\n".join([head, *(f"    {line}" for line in rest)])  # a traceback stays below
 
 
-def setup(role: str, level: str) -> None:
-    """Send all logs of this process to standard error, as `role`."""
+class _Json(logging.Formatter):
+    """An object a line: time, level, logger, message, role, process, request_id, fields."""
+
+    def __init__(self, process: str, role: str) -> None:
+        super().__init__()
+        self._who = {"role": role, "process": process}
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._who,
+        }
+        if (request_id := request_id_var.get()) != "-":
+            line["request_id"] = request_id
+        if fields := dict(_fields(record)):
+            line["fields"] = fields
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+
+
+def setup(process: str, level: str, log_format: str = "text", role: str = "") -> None:
+    """Send all logs of this process to standard error, as `process`; a worker's name, or a role."""
+    is_json = log_format == "json"
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Line(role))
+    handler.setFormatter(_Json(process, role or process) if is_json else _Line(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """Values that the message names; found by their place in the message, not in its text."""
+    if not isinstance(record.args, tuple):
+        return
+    values = iter(record.args)
+    for directive in _DIRECTIVE.finditer(str(record.msg)):
+        if directive[0].endswith("%%"):
+            continue
+        value = next(values, None)
+        if name := directive["name"]:
+            yield name, value if isinstance(value, _PLAIN) else str(value)
