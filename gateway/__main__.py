@@ -18,15 +18,14 @@ from diptych.gateway import app, served, tls
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
-from diptych.gateway.stream import Patience
 from diptych.gateway.tenancy import office as offices
 from diptych.gateway.tenancy.authentication import refuse_open_port
 from diptych.gateway.tenancy.office import Office
 from diptych.gateway.tenancy.peers import is_loopback
+from diptych.gateway.traffic import Traffic
 from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
@@ -141,7 +140,7 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         http_address=ports.public_url.partition("://")[2],
         metrics_address=endpoint.address,
     )
-    reporter = Reporter(settings.router, join, lambda: _load(chat, office, pool))
+    reporter = Reporter(settings.router, join, lambda: _load(traffic, office, pool))
     plan = _office_plan(settings, cluster_secret, lambda: _num_gateways(reporter.fleet))
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
@@ -149,8 +148,8 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
     )
     pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
-    chat = ChatEndpoint(model, pipeline, Patience(), reporter.notify)
-    metrics.pull(lambda: _readings(chat, pool))
+    traffic = Traffic(reporter.notify)
+    metrics.pull(lambda: _readings(traffic, pool))
     levels = Levels()
     site = Site(
         office=office,
@@ -161,7 +160,7 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         version=lambda: model.version,
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    public = app.build(model, chat, measures, lambda: reporter.is_connected, office.door)
+    public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
     servers = {_Server(public, ports.public_tls): ports.public}
     if ports.admin is not None:
         servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
@@ -177,7 +176,7 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
             stopping.cancel()
             for server in servers:
                 server.should_exit = True
-            await chat.drain(DRAIN_S)
+            await traffic.drain(DRAIN_S)
             await asyncio.gather(*serving)
     finally:
         for work in working:
@@ -196,8 +195,8 @@ def _heard(reporter: Reporter) -> Fleet | None:
     return reporter.fleet
 
 
-def _readings(chat: ChatEndpoint, pool: SessionPool) -> Iterator[m.Reading]:
-    yield m.REQUESTS.at(chat.num_running, "running")
+def _readings(traffic: Traffic, pool: SessionPool) -> Iterator[m.Reading]:
+    yield m.REQUESTS.at(traffic.num_running, "running")
     yield m.SESSIONS.at(pool.num_sessions)
 
 
@@ -207,9 +206,9 @@ def _num_gateways(fleet: Fleet | None) -> int:
     return max(1, sum(member.join.role is Role.GATEWAY for member in members))
 
 
-def _load(chat: ChatEndpoint, office: Office, pool: SessionPool) -> Load:
-    is_draining = chat.is_draining or office.door.is_held
-    return Load(streams=chat.num_running, sessions=pool.num_sessions, draining=is_draining)
+def _load(traffic: Traffic, office: Office, pool: SessionPool) -> Load:
+    is_draining = traffic.is_draining or office.door.is_held
+    return Load(streams=traffic.num_running, sessions=pool.num_sessions, draining=is_draining)
 
 
 class _Server(uvicorn.Server):

@@ -23,6 +23,7 @@ class Answer:
         self.cached_tokens = 0
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
+        self._told = 0  # token ids that have left with some chunk
 
     @property
     def is_over(self) -> bool:
@@ -32,6 +33,11 @@ class Answer:
     @property
     def reasoning_tokens(self) -> int:
         return self._parser.reasoning_tokens
+
+    def take_ids(self) -> list[int]:
+        """Token ids that no earlier chunk has told."""
+        told, self._told = self._told, len(self.token_ids)
+        return self.token_ids[told:]
 
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""

@@ -12,13 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from diptych.core.errors import Broken, DiptychError
-from diptych.gateway.chat import ChatEndpoint
+from diptych.gateway.chat.dialect import ChatDialect
+from diptych.gateway.dialect import Dialect
+from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
-from diptych.gateway.measures import Measures
+from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
-from diptych.gateway.stream import Receive, Send
+from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
+from diptych.gateway.traffic import Traffic
 from diptych.telemetry.logs import request_id_var
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
 _NOT_OFFERED = (
     "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
@@ -40,20 +44,23 @@ _NOT_OFFERED = (
 
 def build(
     served: Served,
-    chat: ChatEndpoint,
-    measures: Measures,
+    traffic: Traffic,
+    pipeline: Pipeline,
     is_connected: Callable[[], bool],
     door: Door | None = None,
+    patience: Patience | None = None,
 ) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now.
 
     Without a door everybody is let in.
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    probes = Probes(served, chat, is_connected, lambda: door is not None and door.is_held)
-    for path in ("/v1/chat/completions", "/chat/completions"):
-        app.router.routes.append(Route(path, chat, methods=["POST"]))
-    for path in ("/v1/models", "/models"):
+    probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
+    for path, dialect in _dialects(served).items():
+        endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
+        for base in _BASES:
+            app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
+    for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
     for path in ("/livez", "/health"):
@@ -63,8 +70,13 @@ def build(
     app.add_exception_handler(HTTPException, _refuse)
     if door is not None:
         app.add_middleware(_Doorway, door=door)
-    app.add_middleware(Front, version=lambda: served.version, refused=measures.rejected)
+    app.add_middleware(Front, version=lambda: served.version, refused=pipeline.measures.rejected)
     return app
+
+
+def _dialects(served: Served) -> dict[str, Dialect]:
+    """By path, below each base."""
+    return {"/chat/completions": ChatDialect(served)}
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

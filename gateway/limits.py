@@ -10,7 +10,7 @@ HARDEST = 100
 MAX_PROMPT_LOGPROBS = 65_536  # of all choices: far less than a session or a stream holds unread
 
 
-def output_limit(prompt_len: int, asked: int | None, effort: int | None, context: int) -> int:
+def output_limit(prompt_len: int, asked: int | None, default: int, context: int) -> int:
     """Tokens the output may have; an explicit wish is granted or refused, never clipped."""
     if asked is not None:
         if prompt_len + asked > context:
@@ -18,7 +18,7 @@ def output_limit(prompt_len: int, asked: int | None, effort: int | None, context
         return asked
     if prompt_len + 1 > context:
         raise too_long(prompt_len, 1, context)
-    return min(default_output(effort), context - prompt_len)
+    return min(default, context - prompt_len)
 
 
 def refuse_many_logprobs(prompt_len: int, num_top: int, choices: int) -> None:

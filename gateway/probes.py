@@ -6,9 +6,9 @@ import orjson
 from fastapi import Request, Response
 
 from diptych import __version__
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import visit_of
+from diptych.gateway.traffic import Traffic
 
 
 class Probes:
@@ -17,12 +17,12 @@ class Probes:
     def __init__(
         self,
         served: Served,
-        chat: ChatEndpoint,
+        traffic: Traffic,
         is_connected: Callable[[], bool],
         is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._served = served
-        self._chat = chat
+        self._traffic = traffic
         self._is_connected = is_connected
         self._is_held = is_held
 
@@ -69,7 +69,7 @@ class Probes:
         }
 
     def _not_ready(self) -> list[dict[str, str]]:
-        if self._chat.is_draining or self._is_held():
+        if self._traffic.is_draining or self._is_held():
             return [{"component": "gateway", "reason": "draining"}]
         fleet = self._served.fleet()
         if fleet is None or not self._is_connected():

@@ -17,7 +17,7 @@ from diptych.core.constraint import Constraint
 from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.core.ids import BlockHash
 from diptych.core.sampling import Sampling
-from diptych.gateway.api import ChatRequest
+from diptych.gateway.generation import GenerationRequest
 from diptych.router.client import Fleet
 from diptych.text import constraints, tokenizer
 from diptych.text.markers import Segment
@@ -109,7 +109,7 @@ class Served:
         identity = self._last_identity()
         return identity.max_model_len if identity else None
 
-    def sampling(self, request: ChatRequest) -> Sampling:
+    def sampling(self, request: GenerationRequest) -> Sampling:
         """The request's parameters over the checkpoint's; a seed is drawn when none is given."""
         seed = request.seed if request.seed is not None else secrets.randbits(63)
         defaults = self._defaults

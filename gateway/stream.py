@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diptych.core.errors import Broken, DiptychError
-from diptych.gateway.errors import ClientGone, envelope
-from diptych.gateway.shapes import KEEP_ALIVE, event
+from diptych.gateway.dialect import Shapes
+from diptych.gateway.errors import ClientGone
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ async def stream(
     send: Send,
     request_id: str,
     headers: Mapping[str, str],
-    no_op: bytes,
+    shapes: Shapes,
     patience: Patience,
 ) -> None:
     """Run `work`, sending what it puts. An error before the headers is raised; later it is told."""
@@ -95,11 +95,11 @@ async def stream(
         if first is None:
             await producer  # raises what happened
         await _start(send, _HEADERS | dict(headers))
-        await _forward(outbox, first or KEEP_ALIVE, send, no_op, patience)
+        await _forward(outbox, first or shapes.keep_alive, send, shapes, patience)
         try:
             await producer
         except DiptychError as error:
-            await _send(send, event(envelope(error, request_id)), patience)
+            await _send(send, shapes.failing(error, request_id), patience)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         await end(producer)
@@ -118,17 +118,17 @@ async def _produce(work: Callable[[Outbox], Awaitable[None]], outbox: Outbox) ->
 
 
 async def _forward(
-    outbox: Outbox, first: bytes, send: Send, no_op: bytes, patience: Patience
+    outbox: Outbox, first: bytes, send: Send, shapes: Shapes, patience: Patience
 ) -> None:
     data: bytes | None = first
     silent_s = 0.0
     while data is not None:
         if not data:
             silent_s += patience.silence_s
-            data = KEEP_ALIVE
+            data = shapes.keep_alive
             if silent_s >= patience.no_op_s:
                 silent_s = 0.0
-                data += no_op
+                data += shapes.no_op()
         elif data is not first:
             silent_s = 0.0
         await _send(send, data, patience)

@@ -11,12 +11,12 @@ import orjson
 import pytest
 
 from diptych.gateway import app, served
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience
+from diptych.gateway.traffic import Traffic
 from diptych.router.client import Fleet
 from diptych.testing.hops import DecodeHop, Output, PrefillHop, ScriptedHops
 from diptych.text.markers import Segment
@@ -32,7 +32,7 @@ class Site:
     served: Served
     hops: ScriptedHops
     pipeline: Pipeline
-    chat: ChatEndpoint
+    traffic: Traffic
     app: app.App
     http: httpx.AsyncClient
     fleet: Fleet | None
@@ -143,11 +143,13 @@ async def serve() -> AsyncIterator[Serve]:
         ids = output.pop("token_ids", None) or model.tokenizer.encode(segments)
         hops = ScriptedHops(Output(ids, **output), is_hybrid=is_hybrid)
         pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)), deadlines)
-        chat = ChatEndpoint(model, pipeline, patience or Patience())
-        application = app.build(model, chat, pipeline.measures, lambda: site.is_connected)
+        traffic = Traffic()
+        application = app.build(
+            model, traffic, pipeline, lambda: site.is_connected, patience=patience
+        )
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
-        site = Site(model, hops, pipeline, chat, application, http, FLEET)
+        site = Site(model, hops, pipeline, traffic, application, http, FLEET)
         sites.append(site)
         return site
 
@@ -157,4 +159,4 @@ async def serve() -> AsyncIterator[Serve]:
         await site.pipeline.close()
         site.served.close()
         assert site.hops.is_at_baseline, site.hops.open
-        assert site.chat.num_running == 0
+        assert site.traffic.num_running == 0

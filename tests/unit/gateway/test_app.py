@@ -401,7 +401,7 @@ async def test_a_router_that_went_away_makes_it_unready(serve: Any) -> None:
 
 async def test_a_gateway_that_leaves_takes_nothing_new(serve: Any) -> None:
     site = serve("x", EOS)
-    await site.chat.drain(1.0)
+    await site.traffic.drain(1.0)
     reply = await site.ask()
     assert reply.status_code == 503
     assert reply.json()["error"]["code"] == "draining"
@@ -414,7 +414,7 @@ async def test_what_still_runs_when_it_leaves_is_told(serve: Any, visit: Any, st
     site.hops.holds = {"token 3"}
     client = visit(site, stream=stream)
     await site.hops.reached("token 3")
-    await site.chat.drain(0.01)
+    await site.traffic.drain(0.01)
     await client.over()
     assert b'"code":"draining"' in client.body
     assert b"[DONE]" not in client.body

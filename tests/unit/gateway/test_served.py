@@ -10,7 +10,7 @@ import pytest
 from diptych.core.blocks import chain, scope
 from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.gateway import served
-from diptych.gateway.api import read_chat
+from diptych.gateway.chat.request import read_chat
 from diptych.gateway.served import Identity
 from diptych.router.client import Fleet
 from diptych.text.markers import Marker

@@ -49,9 +49,7 @@ class Admin:
         )
         entrance = Entrance(office.admin_authentication, office.peers, is_local=True)
         self.app = admin_app.build(parts, entrance, self.levels)
-        public = app.build(
-            site.served, site.chat, site.pipeline.measures, lambda: True, office.door
-        )
+        public = app.build(site.served, site.traffic, site.pipeline, lambda: True, office.door)
         self.http = _client(self.app, "http://127.0.0.1:9")
         self.public = _client(public, "http://gateway")
 

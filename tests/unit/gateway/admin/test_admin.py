@@ -242,7 +242,7 @@ async def test_running_requests_are_listed_without_text_and_can_be_ended(admin: 
 
 async def test_a_log_level_holds_for_a_while(admin: Any) -> None:
     await admin.log_in()
-    logger = logging.getLogger("diptych.gateway.chat")
+    logger = logging.getLogger("diptych.gateway.endpoint")
     before = logger.level
     body = {"logger": logger.name, "level": "debug", "ttl_s": 0.05}
     await admin.call("POST", "/log-level", json=body)

@@ -283,7 +283,7 @@ async def test_a_bug_of_ours_is_not_billed_either(
     async def break_down(*_: object) -> None:
         raise KeyError("bug")
 
-    monkeypatch.setattr(guarded.site.chat, "_generate", break_down)
+    monkeypatch.setattr(guarded.site.pipeline, "run", break_down)
     reply = await guarded.ask(None, stream=stream)
     assert reply.status_code == 500
     total = (await totals(guarded))["anonymous"]

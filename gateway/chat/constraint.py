@@ -5,7 +5,7 @@ from typing import Any
 
 from diptych.core.constraint import Constraint
 from diptych.core.errors import BadRequest
-from diptych.gateway.api import ChatRequest
+from diptych.gateway.chat.request import ChatRequest
 from diptych.text.constraints import from_response_format, from_structured_outputs
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

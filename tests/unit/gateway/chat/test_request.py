@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.api import read_chat
+from diptych.gateway.chat.request import read_chat
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -7,24 +7,13 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
-from diptych.core.sampling import (
-    MAX_ALLOWED_TOKENS,
-    MAX_BIAS,
-    MAX_BIASES,
-    MAX_STOP_TOKENS,
-    MAX_TOP_LOGPROBS,
-)
-from diptych.gateway.conversation import check_conversation
+from diptych.core.sampling import MAX_TOP_LOGPROBS
+from diptych.gateway.chat.conversation import check_conversation
+from diptych.gateway.chat.messages import AssistantMessage, ChatMessage
+from diptych.gateway.chat.tools import Calling, Choice, Mode, ToolChoice, Tools
 from diptych.gateway.fields import Int, explain
-from diptych.gateway.limits import MAX_OUTPUT
-from diptych.gateway.messages import STRICT, AssistantMessage, ChatMessage
-from diptych.gateway.tools import Calling, Choice, Mode, ToolChoice, Tools
+from diptych.gateway.generation import STRICT, GenerationRequest, OutputLimit
 
-MAX_CHOICES = 16
-MAX_STOPS = 16
-MAX_STOP_CHARS = 1024
-MAX_BAD_WORDS = 1000
-MAX_BAD_WORD_CHARS = 1000
 EFFORTS = {
     "minimal": 50,
     "low": 50,
@@ -36,10 +25,6 @@ EFFORTS = {
 }
 DEFAULT_EFFORT = 75
 NO_EFFORT = 0
-
-
-def _one_or_many(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 def _effort(value: Any) -> int:
@@ -57,40 +42,7 @@ def _effort(value: Any) -> int:
     return int(value)
 
 
-def _biases(value: Any) -> Any:
-    """JSON has no keys but strings; they are not repeated in what is said about them."""
-    if not isinstance(value, dict):
-        return value
-    are_tokens = all(key.isascii() and key.isdecimal() and len(key) < 10 for key in value)
-    are_biases = all(
-        isinstance(bias, int | float)
-        and not isinstance(bias, bool)
-        and -MAX_BIAS <= bias <= MAX_BIAS
-        for bias in value.values()
-    )
-    if len(value) > MAX_BIASES or not are_tokens or not are_biases:
-        raise PydanticCustomError(
-            "invalid_value",
-            f"expected at most {MAX_BIASES} token ids with numbers from -100 to 100",
-        )
-    return {int(key): float(bias) for key, bias in value.items()}
-
-
 Effort = Annotated[int, BeforeValidator(_effort)]
-Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
-Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
-BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
-TokenId = Annotated[Int, Field(ge=0, lt=2**31)]
-Biases = Annotated[dict[int, float], BeforeValidator(_biases)]
-OutputLimit = Annotated[Int, Field(ge=1, le=MAX_OUTPUT)]
-
-
-class StreamOptions(BaseModel):
-    """What a stream tells besides the text."""
-
-    model_config = STRICT
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
 
 
 class Thinking(BaseModel):
@@ -109,51 +61,25 @@ class TemplateArguments(BaseModel):
     reasoning_effort: Effort | None = None
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(GenerationRequest):
     """A null is an absent field. Properties give the values that hold after all defaults."""
 
-    model_config = STRICT
-    model: str
     messages: list[ChatMessage] = Field(min_length=1)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     max_completion_tokens: OutputLimit | None = None
     max_tokens: OutputLimit | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: Int | None = Field(None, ge=-1, lt=2**31)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: Int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: Stops | None = None
-    n: Int = Field(1, ge=1, le=MAX_CHOICES)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(1.0, gt=0, le=2)
-    logit_bias: Biases = {}
     logprobs: bool = False
     top_logprobs: Int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
-    prompt_logprobs: Int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS)
-    min_tokens: Int = Field(0, ge=0, le=MAX_OUTPUT)
-    bad_words: list[BadWord] = Field([], max_length=MAX_BAD_WORDS)
-    allowed_token_ids: list[TokenId] | None = Field(
-        None, min_length=1, max_length=MAX_ALLOWED_TOKENS
-    )
-    ignore_eos: bool = False
-    stop_token_ids: list[TokenId] = Field([], max_length=MAX_STOP_TOKENS)
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
-    tools: Tools = []
+    tools: Tools = Field([])
     tool_choice: Choice = ToolChoice(Mode.AUTO)
     parallel_tool_calls: bool = True
     thinking: Thinking | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: TemplateArguments | None = None
     include_reasoning: bool = True
-    return_token_ids: bool = False
-    user_id: str = ""
-    cache_salt: str = Field("", max_length=128, pattern=r"^[^@/\\\x00]*$")
 
     @property
     def is_continued(self) -> bool:
@@ -258,6 +184,7 @@ def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
         request = ChatRequest.model_validate(given)
     except ValidationError as error:
         raise explain(error) from None
+    request.check()
     check_conversation(request.messages)
     request.calling.check()
     _check_together(request)
@@ -265,14 +192,9 @@ def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
 
 
 def _check_together(request: ChatRequest) -> None:
-    if request.stream_options is not None and not request.stream:
-        message = "stream_options are allowed with stream: true only"
-        raise BadRequest(message, code="conflicting_parameters", param="stream_options")
     if request.top_logprobs and not request.logprobs:
         message = "top_logprobs are reported with logprobs: true only"
         raise BadRequest(message, code="conflicting_parameters", param="top_logprobs")
-    if len(request.user_id.encode()) > 512:
-        raise BadRequest("user_id: expected at most 512 bytes", param="user_id")
 
 
 def _is_same(value: object, neutral: object) -> bool:

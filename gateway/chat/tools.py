@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from diptych.core.constraint import Constraint
 from diptych.core.errors import BadRequest
-from diptych.gateway.messages import STRICT
+from diptych.gateway.generation import STRICT
 from diptych.text import constraints
 from diptych.text.constraints import from_tools
 from diptych.text.tools import Tool

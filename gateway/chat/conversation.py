@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.messages import AssistantMessage, ChatMessage, ToolMessage
+from diptych.gateway.chat.messages import AssistantMessage, ChatMessage, ToolMessage
 
 
 def check_conversation(messages: Sequence[ChatMessage]) -> None:

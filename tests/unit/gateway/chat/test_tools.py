@@ -7,8 +7,8 @@ import pytest
 
 from diptych.core.constraint import Constraint, Kind
 from diptych.core.errors import BadRequest
-from diptych.gateway.api import ChatRequest, read_chat
-from diptych.gateway.constraint import constraint_of, opens_calls
+from diptych.gateway.chat.constraint import constraint_of, opens_calls
+from diptych.gateway.chat.request import ChatRequest, read_chat
 from diptych.text.constraints import check
 
 STRICT = {"type": "object", "properties": {"n": {"type": "integer"}}}

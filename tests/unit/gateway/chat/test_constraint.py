@@ -6,8 +6,8 @@ import pytest
 
 from diptych.core.constraint import Constraint, Kind
 from diptych.core.errors import BadRequest
-from diptych.gateway.api import ChatRequest, read_chat
-from diptych.gateway.constraint import constraint_of, schema_of
+from diptych.gateway.chat.constraint import constraint_of, schema_of
+from diptych.gateway.chat.request import ChatRequest, read_chat
 
 
 def request(**fields: Any) -> ChatRequest:

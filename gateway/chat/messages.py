@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from diptych.gateway.generation import STRICT
 from diptych.text import pyjson
 from diptych.text.chat import Message, Role
 from diptych.text.tools import ToolCall
-
-STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
 # Tags of unions begin with @: `fields.py` leaves them out of the path that a client reads.
 

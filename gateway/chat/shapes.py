@@ -8,18 +8,18 @@ from typing import Any
 
 import orjson
 
+from diptych.core.errors import DiptychError
 from diptych.core.step import Logprob
-from diptych.gateway import calls
 from diptych.gateway.answer import Answer
+from diptych.gateway.chat import calls
+from diptych.gateway.errors import envelope
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs, shape
+from diptych.gateway.sse import DONE, KEEP_ALIVE, event
 from diptych.text.pieces import Piece, Section, Text
-
-DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class ChatShapes:
     """Fields that are the same in every chunk of an answer, and what the client asked to see."""
 
     model: str
@@ -34,6 +34,10 @@ class Shapes:
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def keep_alive(self) -> bytes:
+        return KEEP_ALIVE
+
     def opening(self, answer: Answer, prompt_logprobs: Sequence[Logprob] = ()) -> bytes:
         """First chunk of a choice; that of the first one tells of the prompt."""
         delta: dict[str, Any] = {"role": "assistant", "content": ""}
@@ -42,33 +46,37 @@ class Shapes:
         more = self._prompt_logprobs(prompt_logprobs) if answer.index == 0 else {}
         return self._chunk(answer, delta, more=more)
 
-    def piece(self, answer: Answer, piece: Piece, token_ids: Sequence[int] = ()) -> bytes:
+    def piece(self, answer: Answer, piece: Piece) -> bytes:
         """A chunk of text or of a call; empty for reasoning that is not shown."""
         if not isinstance(piece, Text):
             fragment = calls.fragment(piece)
-            return self._chunk(answer, {"tool_calls": [fragment]}, token_ids) if fragment else b""
+            return self._chunk(answer, {"tool_calls": [fragment]}) if fragment else b""
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""
             delta = {"reasoning_content": piece.text}
         else:
             delta = {"content": piece.text}
-        return self._chunk(answer, delta, token_ids, logprobs=self._logprobs(answer, [piece]))
+        return self._chunk(answer, delta, logprobs=self._logprobs(answer, [piece]))
 
     def no_op(self) -> bytes:
         """A chunk that says nothing, for clients that count events only."""
         choice = {"index": 0, "delta": {}, "finish_reason": None}
         return event(self._head() | {"choices": [choice]})
 
-    def closing(self, answer: Answer, token_ids: Sequence[int] = ()) -> bytes:
+    def closing(self, answer: Answer) -> bytes:
         """Last chunk of a choice."""
-        return self._chunk(answer, {}, token_ids, is_last=True)
+        return self._chunk(answer, {}, is_last=True)
 
-    def usage_chunk(self, answers: Sequence[Answer]) -> bytes:
-        """Chunk after the last choice, if asked for."""
+    def ending(self, answers: Sequence[Answer]) -> bytes:
+        """The usage, if asked for, and the end of the stream."""
         if not self.has_usage:
-            return b""
-        return event(self._head() | {"choices": [], "usage": self.usage(answers)})
+            return DONE
+        return event(self._head() | {"choices": [], "usage": self.usage(answers)}) + DONE
+
+    def failing(self, error: DiptychError, request_id: str) -> bytes:
+        """Clients raise what they read here; there is no end of the stream after it."""
+        return event(envelope(error, request_id))
 
     def whole(self, answers: Sequence[Answer], texts: Sequence[Sequence[Piece]]) -> bytes:
         """The answer in one piece."""
@@ -136,7 +144,6 @@ class Shapes:
         self,
         answer: Answer,
         delta: dict[str, Any],
-        token_ids: Sequence[int] = (),
         *,
         logprobs: dict[str, Any] | None = None,
         more: Mapping[str, Any] | None = None,
@@ -151,7 +158,7 @@ class Shapes:
         if is_last:
             choice["stop_reason"] = answer.stop_reason
         if self.has_token_ids:
-            choice["token_ids"] = list(token_ids)
+            choice["token_ids"] = answer.take_ids()
         chunk = self._head() | {"choices": [choice], **(more or {})}
         if self.has_running_usage:
             chunk["usage"] = self.usage([answer])
@@ -163,15 +170,3 @@ class Shapes:
 def _text(pieces: Sequence[Piece], section: Section) -> str:
     texts = (piece for piece in pieces if isinstance(piece, Text))
     return "".join(piece.text for piece in texts if piece.section is section)
-
-
-def event(body: dict[str, Any]) -> bytes:
-    """One server-sent event, on one line by anybody's idea of a line."""
-    data = orjson.dumps(body)
-    for raw, escaped in _LINE_BREAKS:
-        data = data.replace(raw, escaped)
-    return b"data: " + data + b"\n\n"
-
-
-# JSON leaves these as they are; some clients split lines there.
-_LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]

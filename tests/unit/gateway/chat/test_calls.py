@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diptych.core.constraint import Kind
-from diptych.gateway import calls
+from diptych.gateway.chat import calls
 from diptych.text.chat import Chat, Message, Role, render
 from diptych.text.markers import Marker, Segment
 from diptych.text.pieces import CallEnd

@@ -1,0 +1,48 @@
+"""`POST /v1/chat/completions`."""
+
+from typing import Any
+
+from diptych.gateway.chat.preparation import Prepared, prepare
+from diptych.gateway.chat.request import ChatRequest, read_chat
+from diptych.gateway.chat.shapes import ChatShapes
+from diptych.gateway.dialect import Ask
+from diptych.gateway.logprobs import Logprobs, PromptLogprobs
+from diptych.gateway.served import Served
+from diptych.gateway.tenancy.visit import Visit
+
+
+class ChatDialect:
+    """OpenAI's, with DeepSeek's fields."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
+        request, ignored = read_chat(body)
+        prepared = await prepare(request, visit, self._served)
+        return Ask(
+            prepared.calls,
+            prepared.answers,
+            self._shapes(request, prepared),
+            is_stream=bool(request.stream),
+            user=request.user_id,
+            choices_per_prompt=request.n,
+            ignored=tuple(ignored),
+        )
+
+    def _shapes(self, request: ChatRequest, prepared: Prepared) -> ChatShapes:
+        tokenizer = self._served.tokenizer
+        asks_for_prompt = request.prompt_logprobs is not None
+        return ChatShapes(
+            model=self._served.model_name,
+            fingerprint=prepared.fingerprint,
+            prompt_tokens=len(prepared.prompt),
+            has_reasoning=request.effort is not None and request.include_reasoning,
+            has_usage=request.has_usage,
+            has_running_usage=request.has_running_usage,
+            has_token_ids=request.return_token_ids,
+            logprobs=Logprobs(tokenizer) if request.logprobs else None,
+            prompt_logprobs=(
+                PromptLogprobs(tokenizer, prepared.prompt) if asks_for_prompt else None
+            ),
+        )
