@@ -15,6 +15,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served, tls
+from diptych.gateway.access import Access
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
@@ -22,7 +23,7 @@ from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.tenancy import office as offices
-from diptych.gateway.tenancy.authentication import refuse_open_port
+from diptych.gateway.tenancy.authentication import Authentication, refuse_open_port
 from diptych.gateway.tenancy.office import Office
 from diptych.gateway.tenancy.peers import is_loopback
 from diptych.gateway.traffic import Traffic
@@ -160,8 +161,12 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         version=lambda: model.version,
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
-    servers = {_Server(public, ports.public_tls): ports.public}
+    access = Access(
+        app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door), measures
+    )
+    metrics.pull(access.readings)
+    metrics.pull(lambda: _failures(office.authentication))
+    servers = {_Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
         servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
@@ -198,6 +203,11 @@ def _heard(reporter: Reporter) -> Fleet | None:
 def _readings(traffic: Traffic, pool: SessionPool) -> Iterator[m.Reading]:
     yield m.REQUESTS.at(traffic.num_running, "running")
     yield m.SESSIONS.at(pool.num_sessions)
+
+
+def _failures(authentication: Authentication) -> Iterator[m.Reading]:
+    for why, number in authentication.failures.items():
+        yield m.AUTH_FAILURES.at(number, why)
 
 
 def _num_gateways(fleet: Fleet | None) -> int:

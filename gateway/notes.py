@@ -54,7 +54,9 @@ class Notes:
     courses: list[Course] = field(default_factory=list)  # of its outputs, as they end
     ignored: tuple[str, ...] = ()  # fields that changed nothing
     parsed: Counter[str] = field(default_factory=Counter)  # calls of tools, and oddities
+    wants_timings: bool = False
     keepalives: int = 0
+    error: str = ""  # the code of what it failed with
     cut: str = ""  # why its stream did not end as it should
     limit: str = ""  # the kind of limit that refused it
 

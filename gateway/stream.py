@@ -13,6 +13,9 @@ from typing import Any
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.dialect import Shapes
 from diptych.gateway.errors import ClientGone
+from diptych.gateway.notes import Notes
+
+UNREAD = "unread"  # why a stream was cut: the client did not read
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ async def stream(
     headers: Mapping[str, str],
     shapes: Shapes,
     patience: Patience,
+    notes: Notes,
 ) -> None:
     """Run `work`, sending what it puts. An error before the headers is raised; later it is told."""
     outbox = Outbox(patience.unread_bytes)
@@ -95,12 +99,17 @@ async def stream(
         if first is None:
             await producer  # raises what happened
         await _start(send, _HEADERS | dict(headers))
-        await _forward(outbox, first or shapes.keep_alive, send, shapes, patience)
+        notes.keepalives += not first
+        await _forward(outbox, first or shapes.keep_alive, send, shapes, patience, notes)
         try:
             await producer
         except DiptychError as error:
+            notes.cut = error.code
             await _send(send, shapes.failing(error, request_id), patience)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except ClientGone:
+        notes.cut = UNREAD
+        raise
     finally:
         await end(producer)
 
@@ -118,12 +127,18 @@ async def _produce(work: Callable[[Outbox], Awaitable[None]], outbox: Outbox) ->
 
 
 async def _forward(
-    outbox: Outbox, first: bytes, send: Send, shapes: Shapes, patience: Patience
+    outbox: Outbox,
+    first: bytes,
+    send: Send,
+    shapes: Shapes,
+    patience: Patience,
+    notes: Notes,
 ) -> None:
     data: bytes | None = first
     silent_s = 0.0
     while data is not None:
         if not data:
+            notes.keepalives += 1
             silent_s += patience.silence_s
             data = shapes.keep_alive
             if silent_s >= patience.no_op_s:

@@ -1,6 +1,7 @@
 """The `timings` of an answer: where its time went, for who asked with a header."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from diptych.core.phases import Phase
@@ -14,7 +15,9 @@ def is_asked(headers: Mapping[str, str]) -> bool:
     return headers.get(HEADER, "").strip() == "1"
 
 
-def of(notes: Notes, now_s: float, *, shows_reasons: bool = False) -> dict[str, Any]:
+def of(
+    notes: Notes, *, shows_reasons: bool = False, now_s: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
     """Milliseconds; phases are those of the output that took longest, all its attempts together.
 
     What did not happen is absent: a hybrid worker knows no prefill and no hand-off. Reasons name
@@ -31,7 +34,7 @@ def of(notes: Notes, now_s: float, *, shows_reasons: bool = False) -> dict[str, 
             timings["route_reasons"] = list(course.reasons)
         timings["attempts"] = max(stay.attempt for stay in course.stays)
         timings["cached_tokens"] = course.cached_tokens
-    return timings | {"total_ms": _ms(now_s - notes.began_s)}
+    return timings | {"total_ms": _ms(now_s() - notes.began_s)}
 
 
 def _phases(course: Course) -> dict[str, float]:
@@ -42,9 +45,7 @@ def _phases(course: Course) -> dict[str, float]:
         "decode_ms": Phase.DECODE,
     }
     visited = {stay.phase for stay in course.stays}
-    return {
-        name: _ms(course.seconds(phase)) for name, phase in names.items() if phase in visited
-    }
+    return {name: _ms(course.seconds(phase)) for name, phase in names.items() if phase in visited}
 
 
 def _length_s(course: Course) -> float:

@@ -127,6 +127,7 @@ class Visit:
     def fail(self, error: DiptychError) -> None:
         """It ends with this error; after the status line only the record shows it."""
         self.finish = "error"
+        self.notes.error = error.code
         if not self.status:
             self.status = error.http_status
 

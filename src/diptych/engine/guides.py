@@ -1,7 +1,6 @@
 """The guides of a worker's requests: grammars are compiled beside the engine, before it knows."""
 
 import asyncio
-
 from collections.abc import Callable
 
 from diptych.core.request import Generation

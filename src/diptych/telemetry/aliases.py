@@ -100,9 +100,7 @@ OF_GATEWAYS = (
 OF_WORKERS = (
     Alias("vllm:num_requests_running", m.REQUESTS, added("state", "running")),
     Alias("vllm:num_requests_waiting", m.REQUESTS, added("state", *_WAITING)),
-    Alias(
-        "vllm:num_requests_waiting_by_reason", m.REQUESTS, renamed("state", "reason", _WAITING)
-    ),
+    Alias("vllm:num_requests_waiting_by_reason", m.REQUESTS, renamed("state", "reason", _WAITING)),
     Alias("vllm:kv_cache_usage_perc", m.KV_BLOCKS, share("state", "live")),
     Alias("vllm:prompt_tokens", m.PROMPT_TOKENS, added("source")),
     Alias("vllm:prompt_tokens_by_source", m.PROMPT_TOKENS, renamed("source", "source", _SOURCES)),

@@ -4,21 +4,20 @@ Never prompts, outputs or secrets: ids, sizes and times only. What a message say
 field of the JSON, with its own type.
 """
 
+import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
-import orjson
-
 request_id_var: ContextVar[str] = ContextVar("request_id", default="-")
 
 QUIET = ("asyncio", "grpc", "httpcore", "httpx", "uvicorn.access", "urllib3")
 
 _DIRECTIVE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?%(?:%|[-+ #0]*\d*(?:\.\d+)?[a-zA-Z])")
-_PLAIN = (bool, int, float, str, type(None))
 
 
 class _Line(logging.Formatter):
@@ -61,7 +60,7 @@ class _Json(logging.Formatter):
             line["fields"] = fields
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+        return json.dumps(line)  # not orjson, which refuses lone surrogates and large numbers
 
 
 def setup(process: str, level: str, log_format: str = "text", role: str = "") -> None:
@@ -86,4 +85,11 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
             continue
         value = next(values, None)
         if name := directive["name"]:
-            yield name, value if isinstance(value, _PLAIN) else str(value)
+            yield name, value if _is_plain(value) else str(value)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON has it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, int | str)

@@ -258,7 +258,7 @@ class _Shown(Collector):
         yield from (_labelled(family, self._role) for family in families)
         for make, labels in self._derived:
             for family in make(families):
-                yield _labelled(family, self._role | labels)
+                yield _labelled(family, {**self._role, **labels})
 
 
 def _labelled(family: Family, labels: Mapping[str, str]) -> Family:
