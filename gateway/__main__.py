@@ -32,7 +32,9 @@ from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
@@ -46,7 +48,10 @@ def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup(settings.gateway_id, settings.log_level, settings.log_format, Role.GATEWAY)
     ports = Ports(settings)
-    asyncio.run(_serve(settings, ports))
+    tracer = open_tracer(settings.otlp_endpoint, Role.GATEWAY, settings.gateway_id)
+    asyncio.run(_serve(settings, ports, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
 class Ports:
@@ -125,7 +130,7 @@ def _office_plan(
     )
 
 
-async def _serve(settings: GatewaySettings, ports: Ports) -> None:
+async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None) -> None:
     cluster_secret, master_key = secrets_of(settings)
     metrics = m.Metrics(Role.GATEWAY)
     show_aliases(metrics, settings.metrics_alias, settings.model_name)
@@ -161,9 +166,8 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         version=lambda: model.version,
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    access = Access(
-        app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door), measures
-    )
+    public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
+    access = Access(public, measures, tracer)
     metrics.pull(access.readings)
     metrics.pull(lambda: _failures(office.authentication))
     servers = {_Server(access, ports.public_tls): ports.public}

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
+from diptych.gateway import spans
 from diptych.gateway.measures import OTHER, Measures
 from diptych.gateway.notes import Notes
 from diptych.gateway.tenancy.door import OPEN_PATHS
 from diptych.gateway.tenancy.usage import Record
 from diptych.gateway.tenancy.visit import CLIENT_LEFT, IN_SCOPE, Visit
 from diptych.telemetry import metrics as m
+from diptych.telemetry.traces import Trace, Tracer, traceparent_var
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ CLIENT_GONE = "client_gone"  # why a stream was cut: the client left
 
 _BASES = ("/beta/v1", "/beta", "/v1")
 _GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
+_TRACED = tuple(f"/v1{path}" for path in _GENERATING)
 _OTHERS = (
     "/chat/completions/render", "/messages/count_tokens", "/models", "/tokenize", "/detokenize",
 )  # fmt: skip
@@ -46,8 +49,9 @@ def route_of(path: str) -> str:
 class Access:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, measures: Measures) -> None:
+    def __init__(self, app: App, measures: Measures, tracer: Tracer | None = None) -> None:
         self._app = app
+        self._tracer = tracer
         self._measures = measures
         self._inflight: Counter[str] = Counter()
 
@@ -56,12 +60,13 @@ class Access:
             return await self._app(scope, receive, send)
         route = route_of(scope["path"])
         watched = _Watched(send)
+        trace = self._begin(route, scope)
         self._inflight[route] += 1
         try:
             await self._app(scope, receive, watched)
         finally:
             self._inflight[route] -= 1
-            self._over(scope, route, watched)
+            self._over(scope, route, watched, trace)
         return None
 
     def readings(self) -> Iterator[m.Reading]:
@@ -69,7 +74,16 @@ class Access:
         for route, number in self._inflight.items():
             yield m.HTTP_INFLIGHT.at(number, route)
 
-    def _over(self, scope: Message, route: str, watched: "_Watched") -> None:
+    def _begin(self, route: str, scope: Message) -> Trace | None:
+        """What generates is traced; all that it leads to finds the trace in the context."""
+        if self._tracer is None or route not in _TRACED:
+            return None
+        headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in scope["headers"]}
+        trace = self._tracer.begin(spans.ROOT, headers)
+        traceparent_var.set(trace.traceparent)
+        return trace
+
+    def _over(self, scope: Message, route: str, watched: "_Watched", trace: Trace | None) -> None:
         visit = scope.get(IN_SCOPE)
         notes, record = (
             (visit.notes, visit.record()) if isinstance(visit, Visit) else (Notes(), None)
@@ -87,8 +101,14 @@ class Access:
             status=status,
             seconds=watched.spent_s,
             first_byte_seconds=watched.first_byte_s,
+            trace_id=trace.trace_id if trace else "",
             **(_of_visit(record, notes) if record else {}),
         )
+        if trace is not None and self._tracer is not None:
+            for span in spans.below(notes):
+                self._tracer.tell(span, trace.traceparent)
+            attributes = spans.of_request(scope["method"], route, status, record)
+            trace.end(attributes, notes.cut or (notes.error if status >= 500 else ""))
 
 
 def _of_visit(record: Record, notes: Notes) -> dict[str, object]:

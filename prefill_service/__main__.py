@@ -20,7 +20,9 @@ from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -32,10 +34,13 @@ log = logging.getLogger(__name__)
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
-    asyncio.run(_serve(settings))
+    tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
+    asyncio.run(_serve(settings, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
-async def _serve(settings: WorkerSettings) -> None:
+async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     def on_step(output: StepOutput) -> None:
         service.on_step(output)
         reporter.notify()
@@ -54,7 +59,7 @@ async def _serve(settings: WorkerSettings) -> None:
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    service = PrefillService(engine, identity, cluster_secret)
+    service = PrefillService(engine, identity, cluster_secret, tracer=tracer)
     measures.metrics.pull(lambda: _readings(engine, service))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:

@@ -56,7 +56,7 @@ DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
 LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
 LogFormat = Annotated[str | None, _option("--log-format", "text|json", config.Common)]
 MetricsAlias = Annotated[str | None, _option("--metrics-alias", "off|vllm", config.Observed)]
-OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Observed)]
+OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
 Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
@@ -215,7 +215,6 @@ def router(
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
-    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,

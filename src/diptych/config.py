@@ -160,6 +160,11 @@ class Observed(Common):
     metrics_alias: MetricsAlias = Field(
         "off", description="show the metrics a second time under the names of vLLM"
     )
+
+
+class Traced(Common):
+    """Who tells traces: passed on by `diptych up`."""
+
     otlp_endpoint: HttpUrl | None = Field(
         None, description="OpenTelemetry collector (OTLP over HTTP) for traces; default: none"
     )
@@ -197,7 +202,7 @@ class Public(Common):
     )
 
 
-class GatewaySettings(Public, ServingSettings):
+class GatewaySettings(Public, Traced, ServingSettings):
     """`diptych gateway`."""
 
     router: Address = Field("127.0.0.1:7000", description="the router's address")
@@ -221,7 +226,7 @@ class GatewaySettings(Public, ServingSettings):
     audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")
 
 
-class WorkerSettings(ServingSettings):
+class WorkerSettings(Traced, ServingSettings):
     """`diptych prefill` and `diptych decode`."""
 
     role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
@@ -258,7 +263,7 @@ class WorkerSettings(ServingSettings):
     )
 
 
-class UpSettings(Public, Observed):
+class UpSettings(Public, Traced, Observed):
     """`diptych up`."""
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")

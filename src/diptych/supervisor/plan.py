@@ -62,10 +62,14 @@ def make_plan(
         log_level=settings.log_level,
         log_format=settings.log_format,
         metrics_alias=settings.metrics_alias,
-        otlp_endpoint=settings.otlp_endpoint,
         config=config,
     )
-    served = _flags(router=router, checkpoint=checkpoint, model_name=model_name)
+    served = _flags(
+        router=router,
+        checkpoint=checkpoint,
+        model_name=model_name,
+        otlp_endpoint=settings.otlp_endpoint,
+    )
     sizes = _flags(
         numerics=settings.numerics,
         max_model_len=settings.max_model_len,
