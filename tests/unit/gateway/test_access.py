@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -18,6 +18,7 @@ from diptych.gateway.stream import Patience
 from diptych.telemetry import logs
 from diptych.telemetry.traces import Attributes, Span
 from diptych.text.markers import Marker
+from diptych.text.tools import ToolCall, invocations
 
 TEXT = ("one two three four five six", Marker.EOS)
 CHAT = "/v1/chat/completions"
@@ -299,3 +300,22 @@ async def test_probes_are_not_traced(serve: Any) -> None:
     site, told = serve(*TEXT), Told()
     await watched(site, told).get("/livez")
     assert told.headers == []
+
+
+async def test_calls_of_tools_are_counted_with_what_was_odd_about_them(serve: Any) -> None:
+    made = [ToolCall("", "time", "{}"), ToolCall("", "nonsense", "{}")]
+    site = serve(*invocations(made), Marker.EOS)
+    tools = [{"type": "function", "function": {"name": "time"}}]
+    site.fleet = replace(site.fleet, max_model_len=4096)
+    reply = await watched(site).post(CHAT, json=site.body(tools=tools))
+    calls = reply.json()["choices"][0]["message"]["tool_calls"]
+    assert samples(site, "llm_tool_parse_total") == {
+        '{result="ok"}': len(calls),
+        '{result="unknown_tool"}': 1,
+    }
+
+
+async def test_what_is_odd_in_an_answer_without_tools_is_counted_too(serve: Any) -> None:
+    site = serve("x", Marker.USER, "I go on", Marker.EOS)
+    await watched(site).post(CHAT, json=site.body())
+    assert samples(site, "llm_tool_parse_total") == {'{result="role"}': 1}
