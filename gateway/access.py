@@ -93,9 +93,8 @@ class Access:
         status = watched.status or CLIENT_LEFT
         model, reasoning = (record.model, record.reasoning) if record else ("", 0)
         self._measures.visited(route, status, model, notes, reasoning)
-        is_quiet = route in OPEN_PATHS and status < 500
         _write(
-            logging.DEBUG if is_quiet else logging.INFO,
+            logging.DEBUG if route in OPEN_PATHS else logging.INFO,  # probes come all the time
             method=scope["method"],
             route=route,
             status=status,

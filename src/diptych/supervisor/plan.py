@@ -33,6 +33,7 @@ class Plan:
     router: str
     model_name: str
     admin_url: str = ""  # "" is none
+    log_format: str = "text"  # of all of them
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
 
@@ -118,6 +119,7 @@ def make_plan(
         router=router,
         model_name=model_name,
         admin_url=admin_url,
+        log_format=settings.log_format,
         certificate=settings.tls_certificate,
         canary=canary,
     )

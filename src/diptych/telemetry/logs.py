@@ -43,24 +43,44 @@ class _Json(logging.Formatter):
 
     def __init__(self, process: str, role: str) -> None:
         super().__init__()
-        self._who = {"role": role, "process": process}
+        self._process = process
+        self._role = role
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC)
-        line: dict[str, object] = {
-            "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **self._who,
-        }
+        more: dict[str, object] = {}
         if (request_id := request_id_var.get()) != "-":
-            line["request_id"] = request_id
+            more["request_id"] = request_id
         if fields := dict(_fields(record)):
-            line["fields"] = fields
+            more["fields"] = fields
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)  # not orjson, which refuses lone surrogates and large numbers
+            more["exception"] = self.formatException(record.exc_info)
+        level, text = record.levelname.lower(), record.getMessage()
+        return json_line(
+            self._role, self._process, record.name, text, level, record.created, **more
+        )
+
+
+def json_line(
+    role: str,
+    process: str,
+    logger: str,
+    message: str,
+    level: str = "info",
+    time_s: float | None = None,
+    **more: object,
+) -> str:
+    """One event of a process, now or at a time."""
+    time = datetime.now(UTC) if time_s is None else datetime.fromtimestamp(time_s, UTC)
+    line = {
+        "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": level,
+        "logger": logger,
+        "message": message,
+        "role": role,
+        "process": process,
+        **more,
+    }
+    return json.dumps(line)  # not orjson, which refuses lone surrogates and large numbers
 
 
 def setup(process: str, level: str, log_format: str = "text", role: str = "") -> None:
