@@ -6,9 +6,8 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-import uvicorn
+import uvloop
 
 from diptych.config import GatewaySettings, secrets_of
 from diptych.core.errors import Misconfigured
@@ -22,6 +21,7 @@ from diptych.gateway.admin.site import Levels, Site
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.server import DRAIN_S, Server, bind
 from diptych.gateway.tenancy import office as offices
 from diptych.gateway.tenancy.authentication import Authentication, refuse_open_port
 from diptych.gateway.tenancy.office import Office
@@ -40,16 +40,13 @@ from diptych.transport.session import SessionPool
 
 log = logging.getLogger(__name__)
 
-DRAIN_S = 6.0  # running answers may end; then they are told why they do not
-CUT_S = 2  # for telling them
-
 
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup(settings.gateway_id, settings.log_level, settings.log_format, Role.GATEWAY)
     ports = Ports(settings)
     tracer = open_tracer(settings.otlp_endpoint, Role.GATEWAY, settings.gateway_id)
-    asyncio.run(_serve(settings, ports, tracer))
+    uvloop.run(_serve(settings, ports, tracer))
     if tracer is not None:
         tracer.close()
 
@@ -91,19 +88,6 @@ def _admin_tls(settings: GatewaySettings) -> ssl.SSLContext | None:
             "--tls-client-ca (with --tls-certificate and --tls-key), or a loopback address"
         )
     return None
-
-
-def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """A port to listen on; Misconfigured if it cannot be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        variable = f"DIPTYCH_{flag.strip('-').replace('-', '_').upper()}"
-        raise Misconfigured(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another with "
-            f"{flag} or {variable} (0 = any free one), another address with --host"
-        ) from error
 
 
 def _url(listener: socket.socket, context: ssl.SSLContext | None) -> str:
@@ -170,9 +154,9 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     access = Access(public, measures, tracer)
     metrics.pull(access.readings)
     metrics.pull(lambda: _failures(office.authentication))
-    servers = {_Server(access, ports.public_tls): ports.public}
+    servers = {Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
-        servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+        servers[Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:
@@ -223,31 +207,6 @@ def _num_gateways(fleet: Fleet | None) -> int:
 def _load(traffic: Traffic, office: Office, pool: SessionPool) -> Load:
     is_draining = traffic.is_draining or office.door.is_held
     return Load(streams=traffic.num_running, sessions=pool.num_sessions, draining=is_draining)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handling and logging set-up: both are ours."""
-
-    def __init__(self, application: app.App, context: ssl.SSLContext | None) -> None:
-        super().__init__(
-            uvicorn.Config(
-                application,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=True,
-                proxy_headers=False,  # whom to trust is our own setting
-                timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
-                h11_max_incomplete_event_size=32 << 10,
-                ws="none",
-                lifespan="off",
-                ssl_context_factory=(lambda config, default: context) if context else None,
-            )
-        )
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 if __name__ == "__main__":

@@ -148,16 +148,17 @@ class _Watched:
         self.is_stream = False
         self.is_complete = False
 
-    async def __call__(self, message: Message) -> None:
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """No coroutine of its own: it stands before every chunk of a stream."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             kinds = [value for name, value in message["headers"] if name == b"content-type"]
             self.is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
-        await self._send(message)
-        if message["type"] == "http.response.body":
+        else:
             if self.first_byte_s is None:
                 self.first_byte_s = self.spent_s
             self.is_complete = not message.get("more_body", False)
+        return self._send(message)
 
     @property
     def spent_s(self) -> float:

@@ -3,13 +3,13 @@
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.chat.dialect import ChatDialect
@@ -54,24 +54,33 @@ def build(
 
     Without a door everybody is let in.
     """
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    endpoints = _endpoints(served, traffic, pipeline, patience or Patience())
+    pages = Router(redirect_slashes=False)
+    for path, endpoint in endpoints.items():
+        pages.routes.append(Route(path, endpoint, methods=["POST"]))  # tells other methods so
     probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
-    for path, dialect in _dialects(served).items():
-        endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
-        for base in _BASES:
-            app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
-        app.router.add_route(path, probes.models, methods=["GET"])
-        app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
+        pages.add_route(path, probes.models, methods=["GET"])
+        pages.add_route(path + "/{name:path}", probes.model, methods=["GET"])
     for path in ("/livez", "/health"):
-        app.router.add_route(path, probes.live, methods=["GET"])
-    app.router.add_route("/readyz", probes.ready, methods=["GET"])
-    app.router.add_route("/version", probes.version, methods=["GET"])
-    app.add_exception_handler(HTTPException, _refuse)
+        pages.add_route(path, probes.live, methods=["GET"])
+    pages.add_route("/readyz", probes.ready, methods=["GET"])
+    pages.add_route("/version", probes.version, methods=["GET"])
+    app: App = Switch(endpoints, pages)
     if door is not None:
-        app.add_middleware(_Doorway, door=door)
-    app.add_middleware(Front, version=lambda: served.version, refused=pipeline.measures.rejected)
-    return app
+        app = partial(door.pass_through, app)
+    return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
+
+
+def _endpoints(
+    served: Served, traffic: Traffic, pipeline: Pipeline, patience: Patience
+) -> dict[str, Endpoint]:
+    """By path, each dialect below each base."""
+    return {
+        base + path: Endpoint(dialect, traffic, pipeline, patience)
+        for path, dialect in _dialects(served).items()
+        for base in _BASES
+    }
 
 
 def _dialects(served: Served) -> dict[str, Dialect]:
@@ -79,30 +88,34 @@ def _dialects(served: Served) -> dict[str, Dialect]:
     return {"/chat/completions": ChatDialect(served)}
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
+def _refusal(path: str, found: HTTPException) -> HttpError:
     """What the routing found: no such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
-    elif path.startswith(_NOT_OFFERED):
-        problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
-    else:
-        problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
-    body = orjson.dumps(envelope(problem, request.scope["request_id"]))
-    return Response(body, problem.http_status, error.headers, "application/json")
+    if found.status_code == 405:
+        allowed = (found.headers or {}).get("Allow", "another method")
+        text = f"Use {allowed} here."
+        return HttpError(405, "method_not_allowed", text, {"allow": allowed})
+    if path.startswith(_NOT_OFFERED):
+        return HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
+    return HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
 
 
-class _Doorway:
-    """Where the door stands."""
+class Switch:
+    """Sends what generates straight to its endpoint: nothing else stands before its client."""
 
-    def __init__(self, app: App, door: Door) -> None:
-        self._app = app
-        self._door = door
+    def __init__(self, endpoints: Mapping[str, App], pages: App) -> None:
+        self._endpoints = endpoints
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.pass_through(self._app, scope, receive, send)
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        if endpoint is not None:
+            return await endpoint(scope, receive, send)
+        scope["app"] = self  # so that the router raises what it finds wrong
+        try:
+            await self._pages(scope, receive, send)
+        except HTTPException as found:
+            raise _refusal(scope["path"], found) from None
 
 
 class Front:

@@ -1,6 +1,6 @@
 """What a gateway measures: outputs by phase, first tokens, gaps, ends; requests, refusals."""
 
-import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -64,7 +64,7 @@ class Measures:
         self, prompt_len: int, on_over: Callable[[Course], None] = lambda course: None
     ) -> "Iterator[OutputClock]":
         """Watch one output from here to the end of the context."""
-        clock = OutputClock(self, asyncio.get_running_loop().time)
+        clock = OutputClock(self, time.monotonic)  # an event loop's may be coarse
         result = "cancelled"  # unless it ends or fails below
         try:
             yield clock

@@ -1,6 +1,6 @@
 """What is noted of one request while it runs: for metrics, its log line, its trace, its timings.
 
-Values and times only; no text. Times are the event loop's clock, which is `time.monotonic`.
+Values and times only; no text. Times are `time.monotonic`'s.
 """
 
 import time

@@ -85,8 +85,8 @@ def samples(site: Any, name: str) -> dict[str, float]:
 
 
 def test_every_route_of_the_application_has_a_name(serve: Any) -> None:
-    site = serve(*TEXT)
-    paths = [route.path for route in site.app.routes]
+    switch = serve(*TEXT).app._app
+    paths = [*switch._endpoints, *(route.path for route in switch._pages.routes)]
     assert CHAT in paths and "/livez" in paths
     assert {route_of(path) for path in paths} & {"other"} == set()
     assert {route_of(path) for path in paths if path.endswith(CHAT[3:])} == {CHAT}

@@ -93,7 +93,7 @@ async def test_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) ->
     assert client.sent[-1].get("more_body", True)
 
 
-def test_too_much_unread_is_the_end() -> None:
+async def test_too_much_unread_is_the_end() -> None:
     outbox = Outbox(max_bytes=100)
     outbox.put(b"x" * 100)
     with pytest.raises(ClientGone):
