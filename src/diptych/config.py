@@ -391,5 +391,5 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
 
 
 def _is_secret(name: str) -> bool:
-    words = ("secret", "key", "token", "password", "redis")
+    words = ("secret", "key", "token", "password", "redis", "otlp")
     return name != "tls_key" and any(word in name for word in words)  # that one is a path
