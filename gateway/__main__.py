@@ -14,7 +14,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served, tls
-from diptych.gateway.access import Access
+from diptych.gateway.access import Access, admin_route_of
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
@@ -152,11 +152,11 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
     public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
     access = Access(public, measures, tracer)
-    metrics.pull(access.readings)
     metrics.pull(lambda: _failures(office.authentication))
     servers = {Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
-        servers[Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+        operators = Access(admin_app.build(site, entrance, levels), measures, name=admin_route_of)
+        servers[Server(operators, ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:

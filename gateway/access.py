@@ -5,8 +5,7 @@ The line says who, what, how long and how much; never what was asked or answered
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from diptych.gateway import spans
@@ -15,7 +14,6 @@ from diptych.gateway.notes import Notes
 from diptych.gateway.tenancy.door import OPEN_PATHS
 from diptych.gateway.tenancy.usage import Record
 from diptych.gateway.tenancy.visit import CLIENT_LEFT, IN_SCOPE, Visit
-from diptych.telemetry import metrics as m
 from diptych.telemetry.traces import Trace, Tracer, traceparent_var
 
 log = logging.getLogger(__name__)
@@ -29,10 +27,24 @@ _OTHERS = (
     "/chat/completions/render", "/messages/count_tokens", "/models", "/tokenize", "/detokenize",
 )  # fmt: skip
 
+_ADMIN = "/admin/v1/"
+_ADMINISTERED = (
+    "audit", "cache", "config", "data", "gateway", "keys", "log-level", "operations", "requests",
+    "role", "scale", "status", "tenants", "usage", "workers",
+)  # fmt: skip
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def admin_route_of(path: str) -> str:
+    """The same for the operator's port: what a path is about, without its ids."""
+    about = path.removeprefix(_ADMIN).partition("/")[0]
+    if path.startswith(_ADMIN) and about in _ADMINISTERED:
+        return _ADMIN + about
+    return path if path in OPEN_PATHS else OTHER
 
 
 def route_of(path: str) -> str:
@@ -49,30 +61,32 @@ def route_of(path: str) -> str:
 class Access:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, measures: Measures, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        measures: Measures,
+        tracer: Tracer | None = None,
+        name: Callable[[str], str] = route_of,
+    ) -> None:
+        """`name` makes a route of a path."""
         self._app = app
+        self._name = name
         self._tracer = tracer
         self._measures = measures
-        self._inflight: Counter[str] = Counter()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        route = route_of(scope["path"])
+        route = self._name(scope["path"])
         watched = _Watched(send)
         trace = self._begin(route, scope)
-        self._inflight[route] += 1
+        self._measures.inflight[route] += 1
         try:
             await self._app(scope, receive, watched)
         finally:
-            self._inflight[route] -= 1
+            self._measures.inflight[route] -= 1
             self._over(scope, route, watched, trace)
         return None
-
-    def readings(self) -> Iterator[m.Reading]:
-        """Requests under way."""
-        for route, number in self._inflight.items():
-            yield m.HTTP_INFLIGHT.at(number, route)
 
     def _begin(self, route: str, scope: Message) -> Trace | None:
         """What generates is traced; all that it leads to finds the trace in the context."""

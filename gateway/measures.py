@@ -1,6 +1,7 @@
 """What a gateway measures: outputs by phase, first tokens, gaps, ends; requests, refusals."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,10 @@ class Measures:
         self.per_token = metrics.histogram(m.TIME_PER_OUTPUT_TOKEN_SECONDS)
         self.migrations = metrics.counter(m.MIGRATIONS)
         self._rejects = metrics.counter(m.REJECTS)
+        self.inflight: Counter[str] = Counter()  # HTTP requests under way, by route
+        metrics.pull(
+            lambda: [m.HTTP_INFLIGHT.at(number, route) for route, number in self.inflight.items()]
+        )
         self._http = metrics.counter(m.HTTP_REQUESTS)
         self._aborts = metrics.counter(m.STREAM_ABORTS)
         self._keepalives = metrics.counter(m.KEEPALIVES)

@@ -69,7 +69,6 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[st
 def watched(site: Any, tracer: Told | None = None) -> httpx.AsyncClient:
     """The site behind an access log; it stays open as long as the site."""
     site.app = access = Access(site.app, site.pipeline.measures, tracer)
-    site.pipeline.measures.metrics.pull(access.readings)
     transport = httpx.ASGITransport(access, raise_app_exceptions=False)
     site.http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
     return site.http
