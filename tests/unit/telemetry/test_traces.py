@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,8 +32,15 @@ def tracer(receiver: Collector) -> Iterator[Tracer]:
     opened.close()
 
 
-def test_without_an_endpoint_there_is_no_tracer_and_no_import() -> None:
-    assert open_tracer(None, "gateway", "gateway-1") is None
+def test_who_names_no_collector_has_no_tracer_and_loads_no_sdk() -> None:
+    program = (
+        "import sys, diptych.gateway.__main__, diptych.telemetry.collector as c\n"
+        "assert c.open_tracer(None, 'gateway', 'gateway-1') is None\n"
+        "print([m for m in sys.modules if m.startswith('opentelemetry.sdk')])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
 
 
 def test_a_trace_goes_on_from_the_clients_and_out_to_others(
