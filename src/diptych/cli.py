@@ -54,6 +54,9 @@ Config = Annotated[
 ]
 DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
 LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
+LogFormat = Annotated[str | None, _option("--log-format", "text|json", config.Common)]
+MetricsAlias = Annotated[str | None, _option("--metrics-alias", "off|vllm", config.Observed)]
+OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
 Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
@@ -116,8 +119,11 @@ def up(
     ready_timeout_s: Annotated[
         str | None, _option("--ready-timeout-s", "SECONDS", config.UpSettings)
     ] = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Start a whole platform on this machine and keep it running until Ctrl-C."""
@@ -229,6 +235,8 @@ def gateway(
         str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     trusted_proxies: Annotated[
         str | None, _option("--trusted-proxies", "CIDR,…", config.GatewaySettings)
     ] = None,
@@ -240,6 +248,7 @@ def gateway(
     ] = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """HTTP in, server-sent events out."""
@@ -255,8 +264,10 @@ def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Decide who serves which request."""
@@ -287,8 +298,11 @@ def prefill(
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Compute prompts, keep their KV until a decode worker has fetched it."""
@@ -327,8 +341,11 @@ def decode(
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Fetch a prompt's KV and generate; as hybrid, compute the prompt here as well."""

@@ -410,6 +410,35 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert flag(plan.processes[-1], "--tls-key") == str(tmp_path / "a.key")
 
 
+def test_how_processes_are_watched_is_passed_on(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:4318"
+    watched = {"log_format": "json", "metrics_alias": "vllm", "otlp_endpoint": url}
+    plan = plan_for(tmp_path, **watched)
+    assert plan.log_format == "json"
+    for process in plan.processes:
+        assert flag(process, "--log-format") == "json"
+        assert flag(process, "--metrics-alias") == "vllm"
+        assert ("--otlp-endpoint" in process.command) == (process.role != "router")
+    assert {flag(process, "--otlp-endpoint") for process in plan.processes[1:]} == {url}
+    quiet = plan_for(tmp_path)
+    assert flag(quiet.processes[0], "--log-format") == "text"
+    assert not any("--otlp-endpoint" in process.command for process in quiet.processes)
+
+
+def test_a_log_says_of_a_process_what_happens_to_it_in_the_form_that_it_logs_in(
+    tmp_path: Path,
+) -> None:
+    for log_format in ("text", "json"):
+        log = LogFile(tmp_path / f"decode-1-{log_format}.log", log_format=log_format)
+        log.mark("started pid=7")
+        log.close()
+    text = (tmp_path / "decode-1-text.log").read_text()
+    assert text.startswith("--- ") and text.endswith(" started pid=7\n")
+    line = json.loads((tmp_path / "decode-1-json.log").read_text())
+    assert (line["message"], line["role"]) == ("started pid=7", "supervisor")
+    assert line["process"] == "decode-1-json"
+
+
 def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, cluster_secret="s" * 20, master_key="k" * 20)
     for process in plan.processes:
