@@ -66,6 +66,7 @@ def build_engine(
     loop: asyncio.AbstractEventLoop,
     options: Options = DEFAULT_OPTIONS,
     observer: Observer | None = None,
+    on_grammar: Callable[[float], None] = lambda took_s: None,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
     parts = build_parts(checkpoint, model_name=model_name, options=options, observer=observer)
@@ -76,7 +77,7 @@ def build_engine(
         namespace=parts.namespace,
         on_step=on_step,
         loop=loop,
-        guides=Guides(parts.vocabulary),
+        guides=Guides(parts.vocabulary, on_grammar),
     )
     engine.start()
     return engine
