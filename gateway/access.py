@@ -11,6 +11,7 @@ from typing import Any
 from diptych.gateway import spans
 from diptych.gateway.measures import OTHER, Measures
 from diptych.gateway.notes import Notes
+from diptych.gateway.playground import PREFIX
 from diptych.gateway.tenancy.door import OPEN_PATHS
 from diptych.gateway.tenancy.usage import Record
 from diptych.gateway.tenancy.visit import CLIENT_LEFT, IN_SCOPE, Visit
@@ -51,6 +52,8 @@ def route_of(path: str) -> str:
     """One name for all spellings of a path that we serve; `other` for those that strangers try."""
     if path in OPEN_PATHS:
         return path
+    if path.startswith(PREFIX):
+        return PREFIX
     base = next((base for base in _BASES if path.startswith(f"{base}/")), "")
     rest = path.removeprefix(base)
     if rest.startswith("/models/"):
