@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
+from diptych.gateway import playground
 from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
@@ -49,10 +50,11 @@ def build(
     is_connected: Callable[[], bool],
     door: Door | None = None,
     patience: Patience | None = None,
+    has_page: bool = True,
 ) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now.
 
-    Without a door everybody is let in.
+    Without a door everybody is let in. `has_page`: the playground is served at `/`.
     """
     endpoints = _endpoints(served, traffic, pipeline, patience or Patience())
     pages = Router(redirect_slashes=False)
@@ -66,6 +68,7 @@ def build(
         pages.add_route(path, probes.live, methods=["GET"])
     pages.add_route("/readyz", probes.ready, methods=["GET"])
     pages.add_route("/version", probes.version, methods=["GET"])
+    pages.routes.extend(playground.routes() if has_page else ())
     app: App = Switch(endpoints, pages)
     if door is not None:
         app = partial(door.pass_through, app)

@@ -14,6 +14,9 @@ from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.alarm import Alarm
 from diptych.gateway.dialect import Shapes
 from diptych.gateway.errors import ClientGone
+from diptych.gateway.notes import Notes
+
+UNREAD = "unread"  # why a stream was cut: the client did not read
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,7 @@ async def stream(
     headers: Mapping[str, str],
     shapes: Shapes,
     patience: Patience,
+    notes: Notes,
 ) -> None:
     """Run `work`, sending what it puts. An error before the headers is raised; later it is told."""
     outbox, client = Outbox(patience.unread_bytes), _Client(send, patience.unread_s)
@@ -132,12 +136,17 @@ async def stream(
         if first is None:
             await producer  # raises what happened
         await client.start(_HEADERS | dict(headers))
-        await _forward(outbox, first or shapes.keep_alive, client, shapes, patience)
+        notes.keepalives += not first
+        await _forward(outbox, first or shapes.keep_alive, client, shapes, patience, notes)
         try:
             await producer
         except DiptychError as error:
+            notes.cut = error.code
             await client.give(shapes.failing(error, request_id))
         await client.give(b"", is_last=True)
+    except ClientGone:
+        notes.cut = UNREAD
+        raise
     finally:
         client.close()
         await end(producer)
@@ -156,12 +165,18 @@ async def _produce(work: Callable[[Outbox], Awaitable[None]], outbox: Outbox) ->
 
 
 async def _forward(
-    outbox: Outbox, first: bytes, client: _Client, shapes: Shapes, patience: Patience
+    outbox: Outbox,
+    first: bytes,
+    client: _Client,
+    shapes: Shapes,
+    patience: Patience,
+    notes: Notes,
 ) -> None:
     data: bytes | None = first
     silent_s = 0.0
     while data is not None:
         if not data:
+            notes.keepalives += 1
             silent_s += patience.silence_s
             data = shapes.keep_alive
             if silent_s >= patience.no_op_s:

@@ -49,7 +49,8 @@ async def encode(
     longest = served.tokenizer.longest_token_bytes
     refuse_hopeless(num_bytes, longest, asked, identity.max_model_len)
     tenant = visit.caller.tenant
-    return await served.encode(segments, identity, tenant, request.user_id, request.cache_salt)
+    with visit.notes.tokenized():
+        return await served.encode(segments, identity, tenant, request.user_id, request.cache_salt)
 
 
 def room_for(

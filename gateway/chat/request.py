@@ -122,7 +122,7 @@ class ChatRequest(GenerationRequest):
 
 
 # Known fields that are accepted and change nothing.
-_NO_EFFECT = {
+NO_EFFECT = {
     "metadata", "priority", "prompt_cache_key", "request_id", "rid",
     "safety_identifier", "service_tier", "store", "stream_reasoning", "user", "verbosity",
 }  # fmt: skip
@@ -178,7 +178,7 @@ def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
             hint = f"; {_HINTS[name]}" if name in _HINTS else ""
             message = f"{name} is not supported{hint}"
             raise BadRequest(message, code="unsupported_parameter", param=name)
-    known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | _NO_EFFECT
+    known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | NO_EFFECT
     unknown = [name for name in given if name not in known]
     try:
         request = ChatRequest.model_validate(given)

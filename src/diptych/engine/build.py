@@ -70,6 +70,7 @@ def build_engine(
     options: Options = DEFAULT_OPTIONS,
     observer: Observer | None = None,
     tier: Tier | None = None,
+    on_grammar: Callable[[float], None] = lambda took_s: None,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
     rates = Rates()
@@ -89,9 +90,9 @@ def build_engine(
         namespace=parts.namespace,
         on_step=on_step,
         loop=loop,
-        guides=Guides(parts.vocabulary),
         tier=tier,
         rates=rates,
+        guides=Guides(parts.vocabulary, on_grammar),
     )
     engine.start()
     return engine

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from diptych.core.errors import Broken
+from diptych.gateway import playground
 from diptych.gateway.tenancy.desk import Actor
 from diptych.gateway.tenancy.door import duration
 from diptych.gateway.tenancy.keys import Limits, Scope
@@ -52,6 +53,14 @@ async def test_probes_need_no_key(guard: Guard, path: str) -> None:
     guarded = guard("x", EOS)
     await guarded.key()
     assert (await guarded.http.get(path)).status_code == 200
+
+
+async def test_the_page_needs_no_key(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    await guarded.key()
+    for route in playground.routes():
+        assert (await guarded.http.get(route.path)).status_code == 200
+    assert (await guarded.http.get("/playground/nothing")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/embeddings", "/nowhere", "/v1/models/tiny"])
