@@ -151,6 +151,8 @@ def test_parts_are_paragraphs() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     request, _ = read_chat(body(messages=[{"role": "user", "content": parts}]))
     assert request.messages[0].read().content == "a\n\nb"
+    request, _ = read_chat(body(messages=[{"role": "user", "content": []}]))
+    assert request.messages[0].read().content == ""
 
 
 def test_of_two_names_of_reasoning_the_first_counts() -> None:

@@ -319,6 +319,28 @@ async def test_two_tenants_never_share_a_cache_scope(guard: Guard) -> None:
             seen.add(scope)
 
 
+@pytest.mark.parametrize(
+    ("own", "priority", "expected"),
+    [
+        ("interactive", -3, "interactive"),
+        ("interactive", 0, "interactive"),
+        ("interactive", 1, "normal"),
+        ("interactive", 2, "batch"),
+        ("normal", 1, "batch"),
+        ("gold", 1, "batch"),
+        ("batch", 9, "batch"),
+        ("batch", -9, "batch"),
+    ],
+)
+async def test_a_priority_lowers_the_class_of_a_key_and_never_raises_it(
+    guard: Guard, own: str, priority: int, expected: str
+) -> None:
+    guarded = guard("x", EOS)
+    await guarded.ask(await guarded.key(priority_class=own), priority=priority)
+    assert guarded.site.hops.wants[-1].priority_class == expected
+    assert guarded.site.hops.generations[-1].priority == expected
+
+
 async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
     guarded = guard("x", EOS)
     await guarded.ask(await guarded.key(tenant="acme", priority_class="batch"))
