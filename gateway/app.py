@@ -12,10 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from diptych.core.errors import Broken, DiptychError
+from diptych.gateway.anthropic.dialect import CountTokens, MessagesDialect
 from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers
+from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers, is_anthropic
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
@@ -33,9 +34,10 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
-_SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
+_ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
+_SUPPORTED = "POST /v1/chat/completions, POST /v1/messages, GET /v1/models"
 _NOT_OFFERED = (
-    "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
+    "/v1/completions", "/v1/responses", "/v1/messages/batches", "/v1/embeddings", "/v1/audio",
     "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
     "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
     "/user/balance", "/tokenize", "/detokenize",
@@ -60,6 +62,12 @@ def build(
         endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
+    messages = MessagesDialect(served)
+    for path in (f"{base}/messages" for base in _ANTHROPIC_BASES):
+        endpoint = Endpoint(messages, traffic, pipeline, patience or Patience())
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        counter = CountTokens(messages, traffic)
+        app.router.routes.append(Route(path + "/count_tokens", counter, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
@@ -125,6 +133,8 @@ class Front:
         scope[HEADERS_IN_SCOPE] = {}
         request_id_var.set(request_id)
         common = _common_headers(request_id, self._version(), scope["headers"])
+        if is_anthropic(scope["path"]):
+            common.append((b"request-id", request_id.encode()))  # the name that its clients know
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
