@@ -48,7 +48,7 @@ def test_a_message_is_reworded_where_it_names_fields() -> None:
 
 
 def test_what_is_refused_inside_is_reworded_and_other_errors_pass() -> None:
-    with pytest.raises(BadRequest, match="^limit: no$"), NAMES.spoken():
+    with pytest.raises(BadRequest, match=r"^limit: no$"), NAMES.spoken():
         raise BadRequest("max_tokens: no", param="max_tokens")
     with pytest.raises(KeyError), NAMES.spoken():
         raise KeyError("x")
