@@ -19,6 +19,7 @@ from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers, is_anthropic
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
+from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
@@ -35,9 +36,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
-_SUPPORTED = "POST /v1/chat/completions, POST /v1/messages, GET /v1/models"
+_SUPPORTED = "POST /v1/chat/completions, /v1/responses and /v1/messages, GET /v1/models"
 _NOT_OFFERED = (
-    "/v1/completions", "/v1/responses", "/v1/messages/batches", "/v1/embeddings", "/v1/audio",
+    "/v1/completions", "/v1/messages/batches", "/v1/embeddings", "/v1/audio",
     "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
     "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
     "/user/balance", "/tokenize", "/detokenize",
@@ -62,6 +63,7 @@ def build(
         endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
+    app.router.add_route("/v1/responses/{rest:path}", not_stored, methods=["GET", "POST", "DELETE"])
     messages = MessagesDialect(served)
     for path in (f"{base}/messages" for base in _ANTHROPIC_BASES):
         endpoint = Endpoint(messages, traffic, pipeline, patience or Patience())
@@ -84,7 +86,7 @@ def build(
 
 def _dialects(served: Served) -> dict[str, Dialect]:
     """By path, below each base."""
-    return {"/chat/completions": ChatDialect(served)}
+    return {"/chat/completions": ChatDialect(served), "/responses": ResponsesDialect(served)}
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
