@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.chat.dialect import ChatDialect
+from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
@@ -35,7 +36,7 @@ _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
 _NOT_OFFERED = (
-    "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
+    "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
     "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
     "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
     "/user/balance", "/tokenize", "/detokenize",
@@ -76,7 +77,7 @@ def build(
 
 def _dialects(served: Served) -> dict[str, Dialect]:
     """By path, below each base."""
-    return {"/chat/completions": ChatDialect(served)}
+    return {"/chat/completions": ChatDialect(served), "/completions": CompletionDialect(served)}
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -325,7 +325,6 @@ async def test_ignored_parameters_are_named(serve: Any) -> None:
         ("GET", "/nowhere", 404, "unknown_url"),
         ("GET", "/v1/chat/completions/", 404, "unknown_url"),
         ("POST", "/v1/embeddings", 404, "endpoint_not_supported"),
-        ("POST", "/v1/completions", 404, "endpoint_not_supported"),
         ("GET", "/docs", 404, "unknown_url"),
         ("GET", "/openapi.json", 404, "unknown_url"),
     ],
