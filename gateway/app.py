@@ -17,11 +17,13 @@ from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
+from diptych.gateway.inquiry import Answer, Inquiry
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
+from diptych.gateway.tokens.converter import Converter
 from diptych.gateway.traffic import Traffic
 from diptych.telemetry.logs import request_id_var
 
@@ -39,7 +41,7 @@ _NOT_OFFERED = (
     "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
     "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
     "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
-    "/user/balance", "/tokenize", "/detokenize",
+    "/user/balance",
 )  # fmt: skip
 
 
@@ -61,6 +63,8 @@ def build(
         endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
+    for path, answer in _inquiries(Converter(served)).items():
+        app.router.routes.append(Route(path, Inquiry(answer, traffic), methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
@@ -78,6 +82,13 @@ def build(
 def _dialects(served: Served) -> dict[str, Dialect]:
     """By path, below each base."""
     return {"/chat/completions": ChatDialect(served), "/completions": CompletionDialect(served)}
+
+
+def _inquiries(converter: Converter) -> dict[str, Answer]:
+    """By path. They stand at the bare host, where vLLM has them, and at /v1."""
+    paths = {"/tokenize": converter.tokenize, "/detokenize": converter.detokenize}
+    paths |= {f"/v1{path}": answer for path, answer in paths.items()}
+    return paths | {"/v1/chat/completions/render": converter.render}
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from diptych.core.errors import BadRequest
 from diptych.gateway.answer import Answer
 from diptych.gateway.completions.request import CompletionRequest, Written
 from diptych.gateway.constraint import conflict, constraining_field, text_constraint
-from diptych.gateway.limits import refuse_hopeless, refuse_many_logprobs
+from diptych.gateway.limits import length_of, refuse_hopeless, refuse_many_logprobs
 from diptych.gateway.pipeline import Call
 from diptych.gateway.served import Identity, Served
 from diptych.gateway.served import Prompt as Encoded
@@ -55,7 +55,7 @@ async def prepare(request: CompletionRequest, visit: Visit, served: Served) -> P
     if constraint is not None:
         await served.check_constraint(constraint)
     identity = served.identity()
-    try:
+    with length_of("prompt"):
         prompts, encoded = await _encode(request, visit, served, identity)
         # The engine gives a prompt's log-probabilities with its first token. So there is one even
         # where max_tokens is 0; the answer then neither shows nor counts it.
@@ -63,10 +63,6 @@ async def prepare(request: CompletionRequest, visit: Visit, served: Served) -> P
         rooms = [
             room_for(request, each, asked, DEFAULT_OUTPUT, visit, identity) for each in encoded
         ]
-    except BadRequest as error:
-        if error.code == "context_length_exceeded":
-            error.param = "prompt"
-        raise
     _refuse_many_scores(request, prompts)
     calls: list[Call] = []
     for each, max_new in zip(encoded, rooms, strict=True):
