@@ -43,6 +43,7 @@ class Answer:
 
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
+        self.cached_tokens = emit.cached_tokens
         self.prompt_logprobs += emit.prompt_logprobs
         if self._is_scored_only:
             return []

@@ -220,6 +220,7 @@ class Emit:
     stop_token: int | None = None
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if asked for
     prompt_logprobs: tuple[Logprob, ...] = ()  # with the first token, likewise
+    cached_tokens: int = 0  # of the prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,7 +388,9 @@ class Journey:
         if not self.output:
             self.cached_tokens = row.cached_tokens
         self.output += row.token_ids
-        emit = on.Emit(row.token_ids, row.stop_token, row.logprobs, row.prompt_logprobs)
+        emit = on.Emit(
+            row.token_ids, row.stop_token, row.logprobs, row.prompt_logprobs, self.cached_tokens
+        )
         return [emit] if row.token_ids else []
 
     def _enter(self, phase: Phase, until_s: float | None = None) -> None:

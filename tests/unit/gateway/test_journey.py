@@ -54,15 +54,15 @@ def test_a_smooth_journey_orders_each_step_once() -> None:
         (on.Reserved(1), []),
         (
             on.Output(1, Station.PREFILL, row(70, cached=4)),
-            [on.Emit((70,)), on.Start(1, D1, (70,), b"t", LIMITS.next_token_s)],
+            [on.Emit((70,), cached_tokens=4), on.Start(1, D1, (70,), b"t", LIMITS.next_token_s)],
         ),
         (
             on.Output(1, Station.DECODE, row(71)),
-            [on.Emit((71,)), on.Report(Phase.DECODE, 2, False)],
+            [on.Emit((71,), cached_tokens=4), on.Report(Phase.DECODE, 2, False)],
         ),
         (
             on.Output(1, Station.DECODE, row(72, finish=Finish.LENGTH)),
-            [on.Emit((72,)), on.End(Finish.LENGTH)],
+            [on.Emit((72,), cached_tokens=4), on.End(Finish.LENGTH)],
         ),
     ]
     for event, effects in steps:
