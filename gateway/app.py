@@ -16,7 +16,7 @@ from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, HttpError, envelope, headers
+from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers
 from diptych.gateway.inquiry import Answer, Inquiry
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
@@ -102,7 +102,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
     else:
         problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
-    body = orjson.dumps(envelope(problem, request.scope["request_id"]))
+    body = orjson.dumps(envelope_for(path, problem, request.scope["request_id"]))
     return Response(body, problem.http_status, error.headers, "application/json")
 
 
@@ -158,14 +158,14 @@ class Front:
             level = logging.ERROR if isinstance(error, Broken) else logging.INFO
             log.log(level, "refused code=%s status=%d", error.code, error.http_status)
             self._refused(error)
-            await _tell(send_named, error, request_id)
+            await _tell(send_named, scope["path"], error, request_id)
         except Exception as error:
             log.exception("request failed")
             if has_started:
                 raise
             broken = Broken(type(error).__name__)
             self._refused(broken)
-            await _tell(send_named, broken, request_id)
+            await _tell(send_named, scope["path"], broken, request_id)
 
 
 def _common_headers(request_id: str, version: str, received: Headers) -> list[tuple[bytes, bytes]]:
@@ -182,8 +182,8 @@ def _common_headers(request_id: str, version: str, received: Headers) -> list[tu
     return common
 
 
-async def _tell(send: Send, error: DiptychError, request_id: str) -> None:
-    body = orjson.dumps(envelope(error, request_id))
+async def _tell(send: Send, path: str, error: DiptychError, request_id: str) -> None:
+    body = orjson.dumps(envelope_for(path, error, request_id))
     fields = headers(error) | {"content-type": "application/json", "content-length": str(len(body))}
     raw = [(name.encode(), value.encode()) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": error.http_status, "headers": raw})

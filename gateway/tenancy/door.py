@@ -9,7 +9,7 @@ from typing import Any
 
 from diptych.core.errors import Broken, DiptychError, Overloaded
 from diptych.gateway.body import check_size
-from diptych.gateway.errors import ClientGone
+from diptych.gateway.errors import ClientGone, is_anthropic
 from diptych.gateway.tenancy.authentication import Authentication
 from diptych.gateway.tenancy.book import Book
 from diptych.gateway.tenancy.clerk import Clerk
@@ -103,11 +103,6 @@ class _Watched:
         elif visit.first_byte_s is None:
             visit.first_byte_s = time.time()
         await self._send(message)
-
-
-def is_anthropic(path: str) -> bool:
-    """Whether a path speaks Anthropic's dialect."""
-    return "/messages" in path
 
 
 def limit_headers(visit: Visit, is_theirs: bool = False) -> dict[str, str]:
