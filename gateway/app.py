@@ -16,11 +16,12 @@ from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers
+from diptych.gateway.errors import ClientGone, envelope_for, headers
 from diptych.gateway.inquiry import Answer, Inquiry
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
+from diptych.gateway.signpost import RENDER, Signpost, no_response
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
 from diptych.gateway.tokens.converter import Converter
@@ -31,18 +32,12 @@ log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Probe = Callable[[Request], Awaitable[Response]]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
-_SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
-_NOT_OFFERED = (
-    "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
-    "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
-    "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
-    "/user/balance",
-)  # fmt: skip
 
 
 def build(
@@ -63,16 +58,16 @@ def build(
         endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
-    for path, answer in _inquiries(Converter(served)).items():
+    for path, answer in _inquiries(served).items():
         app.router.routes.append(Route(path, Inquiry(answer, traffic), methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
-    for path in ("/livez", "/health"):
-        app.router.add_route(path, probes.live, methods=["GET"])
-    app.router.add_route("/readyz", probes.ready, methods=["GET"])
-    app.router.add_route("/version", probes.version, methods=["GET"])
-    app.add_exception_handler(HTTPException, _refuse)
+    for path, probe in _probes(probes).items():
+        app.router.add_route(path, probe, methods=["GET"])
+    for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
+        app.router.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
+    app.add_exception_handler(HTTPException, Signpost(app.router.routes).refuse)
     if door is not None:
         app.add_middleware(_Doorway, door=door)
     app.add_middleware(Front, version=lambda: served.version, refused=pipeline.measures.rejected)
@@ -84,26 +79,23 @@ def _dialects(served: Served) -> dict[str, Dialect]:
     return {"/chat/completions": ChatDialect(served), "/completions": CompletionDialect(served)}
 
 
-def _inquiries(converter: Converter) -> dict[str, Answer]:
-    """By path. They stand at the bare host, where vLLM has them, and at /v1."""
+def _inquiries(served: Served) -> dict[str, Answer]:
+    """By path. Those of tokens stand at the bare host, where vLLM has them, and at /v1."""
+    converter = Converter(served)
     paths = {"/tokenize": converter.tokenize, "/detokenize": converter.detokenize}
     paths |= {f"/v1{path}": answer for path, answer in paths.items()}
-    return paths | {"/v1/chat/completions/render": converter.render}
+    return paths | ({RENDER: converter.render} if served.policy.allow_render else {})
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    """What the routing found: no such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
-    elif path.startswith(_NOT_OFFERED):
-        problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
-    else:
-        problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
-    body = orjson.dumps(envelope_for(path, problem, request.scope["request_id"]))
-    return Response(body, problem.http_status, error.headers, "application/json")
+def _probes(probes: Probes) -> dict[str, Probe]:
+    """By path."""
+    return {
+        "/livez": probes.live,
+        "/health": probes.live,
+        "/readyz": probes.ready,
+        "/ping": probes.ping,
+        "/version": probes.version,
+    }
 
 
 class _Doorway:

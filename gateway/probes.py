@@ -38,6 +38,12 @@ class Probes:
         body = {"status": "not_ready", "reasons": reasons}
         return _json(body, status=503, headers={"retry-after": "1"})
 
+    async def ping(self, request: Request) -> Response:
+        """The same, for those who read the status alone."""
+        ready = await self.ready(request)
+        retry = {k: v for k, v in ready.headers.items() if k == "retry-after"}
+        return Response(b"", ready.status_code, retry)
+
     async def version(self, request: Request) -> Response:
         """What runs here."""
         return _json({"version": __version__, "model": self._served.model_name, "api": "1"})

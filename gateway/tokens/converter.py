@@ -11,7 +11,6 @@ from typing import Any
 from diptych.gateway.chat.constraint import constraint_of
 from diptych.gateway.chat.preparation import chat_of
 from diptych.gateway.chat.request import read_chat
-from diptych.gateway.errors import HttpError
 from diptych.gateway.limits import length_of, refuse_hopeless
 from diptych.gateway.logprobs import readable
 from diptych.gateway.served import INLINE_CHARS, Served
@@ -73,8 +72,6 @@ class Converter:
 
     async def render(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """The prompt of a chat request, as text and as ids; for those who debug."""
-        if not self._served.policy.allow_render:
-            raise HttpError(501, "not_implemented", "This deployment does not show prompts.")
         visit.permit(Scope.DEBUG)
         chat = self._chat(body, visit)
 
