@@ -54,8 +54,10 @@ def build(
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
+    style, blank_s = served.policy.keepalive_style, served.policy.nonstream_keepalive_s
+    patience = patience or Patience(style=style, blank_s=blank_s)
     for path, dialect in _dialects(served).items():
-        endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
+        endpoint = Endpoint(dialect, traffic, pipeline, patience)
         for base in _BASES:
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
     for path, answer in _inquiries(served).items():

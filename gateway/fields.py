@@ -100,13 +100,18 @@ def _union_code(problem: ErrorDetails) -> str:
     return "unsupported_parameter" if tag == _FUNCTION else "invalid_messages"
 
 
+def _expected(problem: ErrorDetails) -> str:
+    tags = str(problem.get("ctx", {}).get("expected_tags", ""))
+    return tags.replace("'", "").replace("@", "").replace(", ", " or ")
+
+
 def _wanted(problem: ErrorDetails) -> str:
     kind = problem["type"]
     if kind == "missing":
         return "required"
     if kind.startswith("union_tag"):
         if "@parts" in problem["loc"]:
-            return "expected a part of type text; other parts are not supported"
+            return f"expected a part of type {_expected(problem)}"
         if problem.get("ctx", {}).get("tag") == _FUNCTION:
             return "role function is not supported; use role tool"
         return "expected a message with role system, developer, user, assistant or tool"

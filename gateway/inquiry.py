@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 
 from diptych.gateway.body import read_json
-from diptych.gateway.endpoint import send_json
 from diptych.gateway.stream import Receive, Send, unless_gone
 from diptych.gateway.tenancy.visit import Visit, visit_of
 from diptych.gateway.traffic import Traffic
@@ -28,4 +27,8 @@ class Inquiry:
         await unless_gone(receive, self._reply(body, visit_of(scope), send))
 
     async def _reply(self, body: dict[str, Any], visit: Visit, send: Send) -> None:
-        await send_json(send, orjson.dumps(await self._answer(body, visit)), {})
+        reply = orjson.dumps(await self._answer(body, visit))
+        fields = {"content-type": "application/json", "content-length": str(len(reply))}
+        raw = [(name.encode(), value.encode()) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        await send({"type": "http.response.body", "body": reply})

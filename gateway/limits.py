@@ -13,15 +13,17 @@ HARDEST = 100
 MAX_PROMPT_LOGPROBS = 65_536  # of all choices: far less than a session or a stream holds unread
 
 
-def output_limit(prompt_len: int, asked: int | None, default: int, context: int) -> int:
-    """Tokens the output may have; an explicit wish is granted or refused, never clipped."""
-    if asked is not None:
+def output_limit(
+    prompt_len: int, asked: int | None, default: int, context: int, *, clips: bool = False
+) -> int:
+    """Tokens the output may have; an explicit wish is granted or refused, unless one `clips`."""
+    if asked is not None and not clips:
         if prompt_len + asked > context:
             raise too_long(prompt_len, asked, context)
         return asked
     if prompt_len + 1 > context:
         raise too_long(prompt_len, 1, context)
-    return min(default, context - prompt_len)
+    return min(default if asked is None else asked, context - prompt_len)
 
 
 def refuse_many_logprobs(

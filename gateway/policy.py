@@ -1,10 +1,11 @@
 """What the operator decides about the API. Every dialect reads it; nobody changes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from diptych.config import GatewaySettings
+from diptych.core.sampling import Sampling
 
 SamplingPolicy = Literal["honor", "deepseek"]
 ReasoningField = Literal["reasoning_content", "reasoning", "both"]
@@ -49,6 +50,7 @@ class Policy:
     max_n: int = 16
     allow_tasks: bool = False
     allow_render: bool = False
+    git_commit: str = ""  # of this build, for /version
 
     def alias(self, name: str) -> Alias | None:
         """The alias that covers a name."""
@@ -58,6 +60,21 @@ class Policy:
         """Whether the model reasons when a client calls it by this name and does not say more."""
         alias = self.alias(name)
         return default if alias is None or alias.thinks is None else alias.thinks
+
+    def sampling(self, asked: Sampling, *, is_thinking: bool) -> Sampling:
+        """Of a chat: what the client wants, or what DeepSeek's own API makes of it."""
+        if self.sampling_policy == "honor":
+            return asked
+        if not is_thinking:
+            return replace(asked, top_p=1.0)
+        return replace(
+            asked,
+            temperature=1.0,
+            top_p=max(0.95, asked.top_p),
+            repetition_penalty=1.0,
+            frequency_penalty=0.0,
+            presence_penalty=0.0,
+        )
 
 
 def policy_of(settings: GatewaySettings) -> Policy:
@@ -78,6 +95,7 @@ def policy_of(settings: GatewaySettings) -> Policy:
         max_n=settings.max_n,
         allow_tasks=settings.allow_tasks,
         allow_render=settings.allow_render,
+        git_commit=settings.git_commit,
     )
 
 

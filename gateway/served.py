@@ -79,14 +79,15 @@ class Served:
         self._checks = ThreadPoolExecutor(1, "constraints")
         self._checked: dict[str, None] = {}  # keys of constraints that are fine, oldest first
 
-    def check_model(self, name: str) -> None:
-        """NotFound unless this is a name of the served model."""
+    def check_model(self, name: str) -> str:
+        """The served model's own name; NotFound unless it goes by this name, too."""
         if name != self.model_name and self.policy.alias(name) is None:
             raise NotFound(
                 f"The model `{name[:128]}` does not exist or you do not have access to it.",
                 code="model_not_found",
                 param="model",
             )
+        return self.model_name
 
     def identity(self) -> Identity:
         """Of the fleet; Overloaded while no worker was ever heard of."""
@@ -157,10 +158,19 @@ class Served:
             del self._checked[next(iter(self._checked))]
 
     async def encode(
-        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
+        self,
+        segments: Sequence[Segment],
+        identity: Identity,
+        tenant: str,
+        user: str,
+        salt: str,
+        kept: int | None = None,
     ) -> Prompt:
-        """Tokenise and hash; long texts in a thread, so that others are served meanwhile."""
-        (prompt,) = await self.encode_all([segments], identity, tenant, user, salt)
+        """Tokenise and hash; long texts in a thread, so that others are served meanwhile.
+
+        `kept`: the prompt begins with the last so many tokens.
+        """
+        (prompt,) = await self.encode_all([segments], identity, tenant, user, salt, kept)
         return prompt
 
     async def encode_all(
@@ -170,11 +180,13 @@ class Served:
         tenant: str,
         user: str,
         salt: str,
+        kept: int | None = None,
     ) -> list[Prompt]:
         """The same for several prompts of one request."""
 
         def encode() -> list[Prompt]:
-            return [self._encode(each, identity, tenant, user, salt) for each in prompts]
+            scope = blocks.scope(identity.namespace, self._master_key, tenant, user, salt)
+            return [self._encode(each, identity, scope, kept) for each in prompts]
 
         return await self.unhurried(encode, sum(map(_size, prompts)))
 
@@ -189,10 +201,11 @@ class Served:
         self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _encode(
-        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
+        self, segments: Sequence[Segment], identity: Identity, scope: bytes, kept: int | None
     ) -> Prompt:
         ids = self.tokenizer.encode(segments)
-        scope = blocks.scope(identity.namespace, self._master_key, tenant, user, salt)
+        if kept is not None:
+            ids = ids[-kept:]
         return Prompt(ids, scope, tuple(blocks.chain(scope, ids, identity.block_tokens)))
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events to a client that may read slowly, or have left.
+"""Answers to a client that may read slowly, or have left: server-sent events, or one body.
 
 Headers wait for the first output or 10 s, so an early failure keeps its status. Events leave as
 they come; a comment every 10 s of silence keeps proxies awake.
@@ -13,6 +13,7 @@ from typing import Any
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.dialect import Shapes
 from diptych.gateway.errors import ClientGone
+from diptych.gateway.policy import KeepAliveStyle
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ class Patience:
     headers_s: float = 10.0
     silence_s: float = 10.0
     no_op_s: float = 60.0  # then a comment is not enough
+    style: KeepAliveStyle = "comment+chunk"  # what fills silence
+    blank_s: float | None = None  # between blank lines before a body; None: status and body at once
     unread_s: float = 60.0
     unread_bytes: int = 8 << 20
 
@@ -95,7 +98,7 @@ async def stream(
         if first is None:
             await producer  # raises what happened
         await _start(send, _HEADERS | dict(headers))
-        await _forward(outbox, first or shapes.keep_alive, send, shapes, patience)
+        await _forward(outbox, first or _filler(shapes, patience), send, shapes, patience)
         try:
             await producer
         except DiptychError as error:
@@ -117,6 +120,36 @@ async def _produce(work: Callable[[Outbox], Awaitable[None]], outbox: Outbox) ->
         outbox.close()
 
 
+async def send_whole(
+    work: Callable[[], Awaitable[bytes]],
+    send: Send,
+    headers: Callable[[], Mapping[str, str]],
+    failure: Callable[[DiptychError], bytes],
+    patience: Patience,
+) -> None:
+    """Answer 200 with the JSON that `work` makes. After blank lines an error is a body, too."""
+    worker = asyncio.ensure_future(work())
+    json, has_begun = {"content-type": "application/json"}, False
+    try:
+        while not (await asyncio.wait([worker], timeout=patience.blank_s))[0]:
+            if not has_begun:
+                has_begun = True
+                await _start(send, json | dict(headers()))
+            await _send(send, b"\n", patience)
+        if not has_begun:
+            body = worker.result()
+            length = {"content-length": str(len(body))}
+            await _start(send, json | length | dict(headers()))
+        else:
+            try:
+                body = worker.result()
+            except DiptychError as error:
+                body = failure(error)
+        await send({"type": "http.response.body", "body": body})
+    finally:
+        await end(worker)
+
+
 async def _forward(
     outbox: Outbox, first: bytes, send: Send, shapes: Shapes, patience: Patience
 ) -> None:
@@ -125,14 +158,25 @@ async def _forward(
     while data is not None:
         if not data:
             silent_s += patience.silence_s
-            data = shapes.keep_alive
-            if silent_s >= patience.no_op_s:
+            data = _filler(shapes, patience)
+            if silent_s >= patience.no_op_s and patience.style == "comment+chunk":
                 silent_s = 0.0
                 data += shapes.no_op()
         elif data is not first:
             silent_s = 0.0
-        await _send(send, data, patience)
+        if data:
+            await _send(send, data, patience)
         data = await outbox.take(patience.silence_s)
+
+
+def _filler(shapes: Shapes, patience: Patience) -> bytes:
+    """What a silent stream says."""
+    match patience.style:
+        case "off":
+            return b""
+        case "chunk":  # for clients that fail on comments
+            return shapes.no_op()
+    return shapes.keep_alive
 
 
 async def _start(send: Send, headers: Mapping[str, str]) -> None:

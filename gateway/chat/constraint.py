@@ -20,6 +20,8 @@ def constraint_of(request: ChatRequest) -> Constraint | None:
         raise conflict(f"an answer with {field} ends when it is complete", "ignore_eos")
     if request.is_continued:
         raise conflict(f"{field} cannot hold for an answer that has begun", field)
+    if request.instruction is not None:
+        raise conflict(f"{field} cannot hold for the reply to a task", field)
     return found
 
 

@@ -17,7 +17,7 @@ class CompletionDialect:
         self._served = served
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        request, ignored = read_completion(body)
+        request, ignored = read_completion(body, self._served.policy)
         prepared = await prepare(request, visit, self._served)
         shapes = CompletionShapes(
             tokenizer=self._served.tokenizer,
@@ -26,7 +26,9 @@ class CompletionDialect:
             prompts=prepared.prompts,
             choices_per_prompt=request.n,
             has_echo=request.echo,
+            has_special=not request.skip_special_tokens,
             has_usage=request.has_usage,
+            closes_with_usage=self._served.policy.stream_usage_style == "deepseek",
             has_running_usage=request.has_running_usage,
             has_token_ids=request.return_token_ids,
             num_top=request.logprobs,

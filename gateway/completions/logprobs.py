@@ -45,8 +45,10 @@ class ChoiceLogprobs:
     Those that are not shown have entries, too: who scores a text counts on one for each token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, num_top: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, num_top: int, *, special: bool = False) -> None:
+        """`special`: special tokens are part of the text."""
         self._tokenizer = tokenizer
+        self._shown = tokenizer.spelling if special else tokenizer.token_bytes
         self._num_top = num_top
         self._offsets = Offsets()
         self._num_told = 0
@@ -68,7 +70,7 @@ class ChoiceLogprobs:
         entries = Entries()
         for index in range(self._num_told, end):
             token_id = answer.token_ids[index]
-            place = self._offsets.push(self._tokenizer.token_bytes(token_id))
+            place = self._offsets.push(self._shown(token_id))
             self._add(entries, token_id, answer.logprobs[index], min(place, num_chars))
         self._num_told = max(self._num_told, end)
         return entries

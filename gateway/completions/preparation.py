@@ -8,6 +8,7 @@ from diptych.core.errors import BadRequest
 from diptych.gateway.answer import Answer
 from diptych.gateway.completions.request import CompletionRequest, Written
 from diptych.gateway.constraint import conflict, constraining_field, text_constraint
+from diptych.gateway.generation import ALL_THAT_FIT
 from diptych.gateway.limits import length_of, refuse_hopeless, refuse_many_logprobs
 from diptych.gateway.pipeline import Call
 from diptych.gateway.served import Identity, Served
@@ -48,8 +49,7 @@ class Prepared:
 
 async def prepare(request: CompletionRequest, visit: Visit, served: Served) -> Prepared:
     """Check, tokenise, and see that it fits. No engine has been bothered yet."""
-    served.check_model(request.model)
-    visit.choose(request.model)
+    visit.choose(served.check_model(request.model))
     sampling = replace(await sampling_of(request, served), prompt_logprobs=request.prompt_top)
     constraint = constraint_of(request)
     if constraint is not None:
@@ -60,13 +60,15 @@ async def prepare(request: CompletionRequest, visit: Visit, served: Served) -> P
         # The engine gives a prompt's log-probabilities with its first token. So there is one even
         # where max_tokens is 0; the answer then neither shows nor counts it.
         asked = 1 if request.is_scored_only else request.max_tokens
+        clips = served.policy.clip_explicit_max_tokens
         rooms = [
-            room_for(request, each, asked, DEFAULT_OUTPUT, visit, identity) for each in encoded
+            room_for(request, each, asked, DEFAULT_OUTPUT, visit, identity, clips=clips)
+            for each in encoded
         ]
     _refuse_many_scores(request, prompts)
     calls: list[Call] = []
     for each, max_new in zip(encoded, rooms, strict=True):
-        wish = Wish(each, sampling, max_new, constraint)
+        wish = Wish(each, sampling, max_new, constraint, deferred=request.priority)
         calls += calls_of(wish, request.n, visit, first=len(calls))
     return Prepared(
         calls=tuple(calls),
@@ -112,16 +114,23 @@ async def _encode(
         lambda: [segments_of(written, request, served) for written in request.prompt],
         sum(map(len, request.prompt)),
     )
-    for prompt in prompts:
-        _refuse_hopeless(prompt, request, served, identity)
-    encoded = await served.encode_all(
-        prompts, identity, visit.caller.tenant, request.user_id, request.cache_salt
-    )
+    kept = request.truncate_prompt_tokens
+    if kept is None:
+        for prompt in prompts:
+            _refuse_hopeless(prompt, request, served, identity)
+    elif kept == ALL_THAT_FIT:
+        kept = max(1, identity.max_model_len - (request.max_tokens or 1))
+    tenant, user = visit.caller.tenant, request.user_id
+    encoded = await served.encode_all(prompts, identity, tenant, user, request.cache_salt, kept)
     if not all(each.token_ids for each in encoded):
         raise BadRequest("prompt: expected at least one token", param="prompt")
-    is_inserted = [prompt[0] is Marker.BOS for prompt in prompts]
-    found = zip(encoded, is_inserted, strict=True)
-    return tuple(Prompt(each.token_ids, int(inserted)) for each, inserted in found), encoded
+    bos = served.tokenizer.find(Marker.BOS)
+    inserted = [
+        prompt[0] is Marker.BOS and each.token_ids[0] == bos  # it may have been cut off again
+        for prompt, each in zip(prompts, encoded, strict=True)
+    ]
+    found = zip(encoded, inserted, strict=True)
+    return tuple(Prompt(each.token_ids, int(is_first)) for each, is_first in found), encoded
 
 
 def _refuse_hopeless(
@@ -150,4 +159,5 @@ def _parser(request: CompletionRequest, served: Served) -> Parser:
         keep_stop=request.include_stop_str_in_output,
         ignore_eos=request.ignore_eos,
         min_tokens=request.min_tokens,
+        special=not request.skip_special_tokens,
     )

@@ -10,8 +10,9 @@ from diptych.core.errors import BadRequest
 from diptych.core.sampling import MAX_TOP_LOGPROBS
 from diptych.gateway.constraint import conflict
 from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
-from diptych.gateway.generation import GenerationRequest
+from diptych.gateway.generation import NO_EFFECT, GenerationRequest
 from diptych.gateway.limits import MAX_OUTPUT
+from diptych.gateway.policy import Policy
 from diptych.gateway.vocabulary import read_ids
 
 MAX_PROMPTS = 256
@@ -60,7 +61,6 @@ class CompletionRequest(GenerationRequest):
     echo: bool = False
     best_of: Int | None = None
     add_special_tokens: bool = True
-    include_stop_str_in_output: bool = False
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     regex: str | None = None
@@ -82,9 +82,9 @@ class CompletionRequest(GenerationRequest):
         """Whether the prompt is all that matters."""
         return self.max_tokens == 0
 
-    def check(self) -> None:
-        """BadRequest if fields, each fine by itself, do not fit together."""
-        GenerationRequest.check(self)
+    def check(self, policy: Policy | None = None) -> None:
+        """BadRequest if fields, each fine by itself, do not fit together or are too much here."""
+        GenerationRequest.check(self, policy)
         if len(self.prompt) * self.n > MAX_TOTAL_CHOICES:
             message = f"n: expected at most {MAX_TOTAL_CHOICES} choices of all prompts together"
             raise BadRequest(message, param="n")
@@ -105,13 +105,10 @@ class CompletionRequest(GenerationRequest):
             raise conflict("echo and suffix do not go together", "echo")
         if self.logprobs is not None:
             raise conflict("logprobs and suffix do not go together", "logprobs")
+        if self.truncate_prompt_tokens is not None:
+            raise conflict("a text around a hole is not cut", "truncate_prompt_tokens")
 
 
-# Known fields that are accepted and change nothing.
-_NO_EFFECT = {
-    "metadata", "priority", "prompt_cache_key", "request_id", "rid",
-    "safety_identifier", "service_tier", "store", "user",
-}  # fmt: skip
 # Known fields that are not supported, each with the values that ask for nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "data_parallel_rank": (),
@@ -125,11 +122,9 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "lora": (),
     "messages": (),
     "prompt_embeds": (),
-    "skip_special_tokens": (True,),
     "thinking_token_budget": (),
     "tool_choice": ("none",),
     "tools": ([],),
-    "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
 _HINTS = {
@@ -145,15 +140,18 @@ _HINTS = {
 }
 
 
-def read_completion(body: Mapping[str, Any]) -> tuple[CompletionRequest, list[str]]:
+def read_completion(
+    body: Mapping[str, Any], policy: Policy | None = None
+) -> tuple[CompletionRequest, list[str]]:
     """The request, and the names of fields that nobody knows; BadRequest names what is wrong."""
+    policy = policy or Policy()
     given = given_fields(body)
     refuse_unsupported(given, _UNSUPPORTED, _HINTS)
-    known = CompletionRequest.model_fields.keys() | _UNSUPPORTED.keys() | _NO_EFFECT
+    known = CompletionRequest.model_fields.keys() | _UNSUPPORTED.keys() | NO_EFFECT
     unknown = [name for name in given if name not in known]
     try:
-        request = CompletionRequest.model_validate(given)
+        request = CompletionRequest.model_validate(given).under(policy)
     except ValidationError as error:
         raise explain(error) from None
-    request.check()
+    request.check(policy)
     return request, unknown

@@ -32,7 +32,9 @@ class CompletionShapes:
     prompts: tuple[Prompt, ...]
     choices_per_prompt: int
     has_echo: bool = False
+    has_special: bool = False  # special tokens are shown
     has_usage: bool = False
+    closes_with_usage: bool = False  # DeepSeek's way: in the last choice's last chunk
     has_running_usage: bool = False
     has_token_ids: bool = False
     num_top: int | None = None  # None: no log-probabilities
@@ -40,6 +42,7 @@ class CompletionShapes:
     id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
     _tellings: dict[int, "_Telling"] = field(default_factory=dict)
+    _closed: list[Answer] = field(default_factory=list)
 
     @property
     def keep_alive(self) -> bytes:
@@ -69,11 +72,14 @@ class CompletionShapes:
         """Last chunk of a choice, with the tokens that had no text."""
         entries = self._telling(answer).entries(answer, len(answer.token_ids))
         end = {"finish_reason": answer.finish_reason, "stop_reason": answer.stop_reason}
-        return self._chunk(answer, _choice(answer.index, "", entries.shape()) | end)
+        self._closed.append(answer)
+        is_end = self.closes_with_usage and len(self._closed) == self._num_choices
+        more = {"usage": self.usage(self._closed)} if is_end else {}
+        return self._chunk(answer, _choice(answer.index, "", entries.shape()) | end, more)
 
     def ending(self, answers: Sequence[Answer]) -> bytes:
         """The usage, if asked for, and the end of the stream."""
-        if not self.has_usage:
+        if not self.has_usage or self.closes_with_usage:
             return DONE
         return event(self._head() | {"choices": [], "usage": self.usage(answers)}) + DONE
 
@@ -101,8 +107,9 @@ class CompletionShapes:
         return orjson.dumps(self._head() | {"choices": choices, "usage": self.usage(answers)})
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
-        """Tokens so far; each prompt counts once."""
-        prompts = {answer.index // self.choices_per_prompt: answer for answer in reversed(answers)}
+        """Tokens so far; each prompt counts once, by the first of its choices."""
+        in_order = sorted(answers, key=lambda answer: answer.index, reverse=True)
+        prompts = {answer.index // self.choices_per_prompt: answer for answer in in_order}
         lengths = {number: len(self.prompts[number].token_ids) for number in prompts}
         return usage(
             sum(lengths.values()),
@@ -110,13 +117,18 @@ class CompletionShapes:
             sum(len(answer.token_ids) for answer in answers),
         )
 
+    @property
+    def _num_choices(self) -> int:
+        return len(self.prompts) * self.choices_per_prompt
+
     def _prompt(self, answer: Answer) -> Prompt:
         return self.prompts[answer.index // self.choices_per_prompt]
 
     def _telling(self, answer: Answer) -> "_Telling":
         if answer.index not in self._tellings:
-            is_asked = self.num_top is not None
-            logprobs = ChoiceLogprobs(self.tokenizer, self.num_top or 0) if is_asked else None
+            logprobs: ChoiceLogprobs | None = None
+            if self.num_top is not None:
+                logprobs = ChoiceLogprobs(self.tokenizer, self.num_top, special=self.has_special)
             self._tellings[answer.index] = _Telling(logprobs)
         return self._tellings[answer.index]
 
@@ -148,15 +160,17 @@ class CompletionShapes:
             "system_fingerprint": self.fingerprint,
         }
 
-    def _chunk(self, answer: Answer, choice: Mapping[str, Any]) -> bytes:
+    def _chunk(
+        self, answer: Answer, choice: Mapping[str, Any], more: Mapping[str, Any] | None = None
+    ) -> bytes:
         if self.has_token_ids:
             choice = {**choice, "token_ids": answer.take_ids()}
         chunk = self._head() | {"choices": [choice]}
         if self.has_running_usage:
             chunk["usage"] = self.usage([answer])
-        elif self.has_usage:
+        elif self.has_usage or self.closes_with_usage:
             chunk["usage"] = None
-        return event(chunk)
+        return event(chunk | dict(more or {}))
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from diptych.gateway.chat.constraint import constraint_of
 from diptych.gateway.chat.preparation import chat_of
 from diptych.gateway.chat.request import read_chat
+from diptych.gateway.images import measure
 from diptych.gateway.limits import length_of, refuse_hopeless
 from diptych.gateway.logprobs import readable
 from diptych.gateway.served import INLINE_CHARS, Served
@@ -73,7 +74,7 @@ class Converter:
     async def render(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """The prompt of a chat request, as text and as ids; for those who debug."""
         visit.permit(Scope.DEBUG)
-        chat = self._chat(body, visit)
+        chat = await self._chat(body, visit)
 
         def work() -> tuple[list[Segment], tuple[int, ...]]:
             segments = render(chat)
@@ -104,20 +105,21 @@ class Converter:
     async def _ids_of_chat(
         self, request: ChatToTokens, body: dict[str, Any], visit: Visit
     ) -> tuple[int, ...]:
-        chat = self._chat(chat_body(body, self._served.model_name), visit)
+        chat = await self._chat(chat_body(body, self._served.model_name), visit)
         chat = replace(chat, has_header=request.has_header)
         return await self._served.unhurried(lambda: self._encode(render(chat)), _LONG)
 
-    def _chat(self, body: dict[str, Any], visit: Visit) -> Chat:
-        request, _ = read_chat(body)
+    async def _chat(self, body: dict[str, Any], visit: Visit) -> Chat:
+        request, _ = read_chat(body, self._served.policy)
         self._choose(request.model, visit)
         constraint_of(request)  # refuses what a prompt could not state
-        return chat_of(request)
+        sources = request.image_sources
+        size = sum(len(source.url) for source in sources)
+        return chat_of(request, await self._served.unhurried(lambda: measure(sources), size))
 
     def _choose(self, model: str | None, visit: Visit) -> None:
         name = self._served.model_name if model is None else model
-        self._served.check_model(name)
-        visit.choose(name)
+        visit.choose(self._served.check_model(name))
 
     def _encode(self, segments: Sequence[Segment]) -> tuple[int, ...]:
         """In a thread; what no context holds is refused before it is tokenised."""

@@ -113,7 +113,7 @@ def test_a_wrong_value_is_refused_by_name(field: str, value: Any, code: str) -> 
         ),
         ({"role": "assistant", "content": None, "prefix": True}, "invalid_messages", "messages[1]"),
         (
-            {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},
             "unsupported_content_part",
             "messages[1].content[0]",
         ),
@@ -167,12 +167,17 @@ def test_of_two_names_of_reasoning_the_first_counts() -> None:
         {"guided_regex": "a"},
         {"guided_choice": ["a"]},
         {"guided_decoding_backend": "any"},
-        {"skip_special_tokens": False},
         {"audio": {}},
         {"modalities": ["text", "audio"]},
         {"chat_template": "x"},
         {"kv_transfer_params": {}},
-        {"thinking_token_budget": 9},
+        {"web_search_options": {}},
+        {"prediction": {}},
+        {"moderation": {}},
+        {"lora": "x"},
+        {"documents": []},
+        {"mm_processor_kwargs": {}},
+        {"data_parallel_rank": 0},
     ],
 )
 def test_what_we_cannot_do_is_refused_and_not_ignored(fields: dict[str, Any]) -> None:
