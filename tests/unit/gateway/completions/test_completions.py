@@ -391,3 +391,65 @@ async def test_the_same_below_other_bases(serve: Any, base: str) -> None:
     site = serve("x", EOS)
     body = {"model": "tiny", "prompt": "a", "suffix": "b"}
     assert (await site.http.post(f"{base}/completions", json=body)).is_success
+
+
+async def test_special_tokens_are_text_if_asked_for(
+    serve: Any, complete: Any, events_of: Events
+) -> None:
+    site = serve("a", Marker.DSML, "b", EOS)
+    wish = {"skip_special_tokens": False, "logprobs": 0}
+    (choice,) = (await complete(site, **wish)).json()["choices"]
+    assert choice["text"] == "a｜DSML｜b"
+    assert choice["logprobs"]["text_offset"] == [0, 1, 7, 8]
+    events = events_of(await complete(site, stream=True, **wish))
+    assert told(events[:-1])[0]["lists"] == choice["logprobs"]
+    (choice,) = (await complete(site)).json()["choices"]
+    assert choice["text"] == "ab"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kept", "expected"),
+    [([5, 6, 7], 2, [6, 7]), ([5, 6, 7], 9, [5, 6, 7]), ([5] * 600, -1, [5] * 508)],
+    ids=["two", "all", "as many as fit"],
+)
+async def test_ids_may_be_cut_from_the_left(
+    serve: Any, complete: Any, prompt: Any, kept: int, expected: Any
+) -> None:
+    site = serve("x", EOS)
+    assert (await complete(site, prompt, truncate_prompt_tokens=kept, max_tokens=4)).is_success
+    assert prompts_of(site) == [tuple(expected)]
+
+
+async def test_a_text_that_was_cut_is_told_from_where_it_was_cut(serve: Any, complete: Any) -> None:
+    site = serve("x", EOS)
+    whole = site.served.tokenizer.encode([BOS, "one two three"])
+    for kept in (1, len(whole) - 1, len(whole)):
+        reply = await complete(site, "one two three", truncate_prompt_tokens=kept, echo=True)
+        shown = b"".join(map(site.served.tokenizer.token_bytes, whole[-kept:])).decode()
+        assert reply.json()["choices"][0]["text"] == shown + "x"
+        assert site.hops.generations[-1].prompt == whole[-kept:]
+
+
+async def test_what_stands_around_a_hole_is_not_cut(serve: Any, complete: Any) -> None:
+    reply = await complete(serve("x", EOS), suffix="b", truncate_prompt_tokens=2)
+    assert reply.json()["error"]["param"] == "truncate_prompt_tokens"
+
+
+async def test_deepseek_tells_usage_with_the_last_chunk(
+    serve: Any, complete: Any, events_of: Events
+) -> None:
+    site = serve("x", EOS, policy=Policy(stream_usage_style="deepseek"))
+    events = events_of(await complete(site, ["a", "b"], stream=True, n=2))
+    assert events.pop() == "[DONE]"
+    last = events.pop()
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert last["usage"]["completion_tokens"] == 4 * len(site.hops.output.token_ids)
+    assert last["usage"]["prompt_tokens"] == sum(map(len, prompts_of(site)))
+    assert all(event["usage"] is None for event in events)
+
+
+async def test_the_operator_bounds_choices_and_may_clip_lengths(serve: Any, complete: Any) -> None:
+    site = serve("x", EOS, policy=Policy(max_n=2, clip_explicit_max_tokens=True))
+    assert (await complete(site, n=3)).json()["error"]["param"] == "n"
+    assert (await complete(site, [5] * 500, max_tokens=100)).is_success
+    assert site.hops.generations[0].max_new == 12
