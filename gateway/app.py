@@ -18,7 +18,9 @@ from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
 from diptych.gateway.errors import ClientGone, envelope_for, headers
 from diptych.gateway.inquiry import Answer, Inquiry
+from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
 from diptych.gateway.served import Served
 from diptych.gateway.signpost import RENDER, Signpost, no_response
@@ -65,7 +67,7 @@ def build(
     for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
-    for path, probe in _probes(probes).items():
+    for path, probe in _probes(probes, served.policy).items():
         app.router.add_route(path, probe, methods=["GET"])
     for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
         app.router.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
@@ -89,15 +91,16 @@ def _inquiries(served: Served) -> dict[str, Answer]:
     return paths | ({RENDER: converter.render} if served.policy.allow_render else {})
 
 
-def _probes(probes: Probes) -> dict[str, Probe]:
+def _probes(probes: Probes, policy: Policy) -> dict[str, Probe]:
     """By path."""
-    return {
+    found: dict[str, Probe] = {
         "/livez": probes.live,
         "/health": probes.live,
         "/readyz": probes.ready,
         "/ping": probes.ping,
         "/version": probes.version,
     }
+    return found | ({"/openapi.json": Description(policy).answer} if policy.allow_openapi else {})
 
 
 class _Doorway:

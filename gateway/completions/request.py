@@ -40,14 +40,12 @@ def _prompts(value: Any) -> tuple[Written, ...]:
     return tuple(map(read_ids, value))
 
 
+_Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+_Ids = Annotated[list[int], Field(min_length=1)]
+_IdLists = Annotated[list[_Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
 Prompts = Annotated[
     tuple[Written, ...],
-    PlainValidator(
-        _prompts,
-        json_schema_input_type=str
-        | Annotated[list[str] | list[list[int]], Field(min_length=1, max_length=MAX_PROMPTS)]
-        | Annotated[list[int], Field(min_length=1)],
-    ),
+    PlainValidator(_prompts, json_schema_input_type=str | _Texts | _Ids | _IdLists),
 ]
 
 
