@@ -12,11 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from diptych.core.errors import Broken, DiptychError
+from diptych.gateway.anthropic.dialect import MessagesDialect
 from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, envelope_for, headers
+from diptych.gateway.errors import ClientGone, envelope_for, headers, is_anthropic
 from diptych.gateway.inquiry import Answer, Inquiry
 from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
@@ -40,6 +41,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
+_ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
 
 
 def build(
@@ -64,6 +66,12 @@ def build(
             app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
     for path, answer in _inquiries(served).items():
         app.router.routes.append(Route(path, Inquiry(answer, traffic), methods=["POST"]))
+    messages = MessagesDialect(served)
+    for path in (f"{base}/messages" for base in _ANTHROPIC_BASES):
+        endpoint = Endpoint(messages, traffic, pipeline, patience)
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        counter = Inquiry(messages.count, traffic)
+        app.router.routes.append(Route(path + "/count_tokens", counter, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
         app.router.add_route(path, probes.models, methods=["GET"])
         app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
@@ -134,6 +142,8 @@ class Front:
         scope[HEADERS_IN_SCOPE] = {}
         request_id_var.set(request_id)
         common = _common_headers(request_id, self._version(), scope["headers"])
+        if is_anthropic(scope["path"]):
+            common.append((b"request-id", request_id.encode()))  # the name that its clients know
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ A new dialect adds its line here, and the models of its answers beside its own c
 
 from collections.abc import Iterator
 
+from diptych.gateway.anthropic import reply as theirs
 from diptych.gateway.chat.request import ChatRequest
 from diptych.gateway.completions.request import CompletionRequest
 from diptych.gateway.openapi import replies
@@ -16,19 +17,14 @@ from diptych.gateway.openapi.operation import (
     WITH_A_BODY,
     Operation,
 )
+from diptych.gateway.openapi.requests import ChatToTokenize, MessageRequest, MessageToCount
 from diptych.gateway.signpost import RENDER
 from diptych.gateway.tokens.request import TextToTokens, TokensToText
 
 
-class ChatToTokenize(ChatRequest):
-    """A chat request, of which only the prompt is wanted."""
-
-    return_token_strs: bool = False
-
-
 def operations(*, has_render: bool) -> list[Operation]:
     """All of them; `has_render`: prompts may be shown."""
-    found = [*_generating(), *_of_tokens(), *_of_models(), *_probes()]
+    found = [*_generating(), *_anthropic(), *_of_tokens(), *_of_models(), *_probes()]
     if has_render:
         found.append(
             Operation(
@@ -61,6 +57,28 @@ def _generating() -> Iterator[Operation]:
         CompletionRequest,
         GENERATING,
         can_stream=True,
+    )
+
+
+def _anthropic() -> Iterator[Operation]:
+    yield Operation(
+        "POST",
+        "/v1/messages",
+        "Answer a conversation, as Anthropic's API does",
+        {200: theirs.MessageReply},
+        MessageRequest,
+        GENERATING,
+        theirs.TheirErrorReply,
+        can_stream=True,
+    )
+    yield Operation(
+        "POST",
+        "/v1/messages/count_tokens",
+        "Count the tokens of a conversation, as Anthropic's API does",
+        {200: theirs.TokenCount},
+        MessageToCount,
+        GENERATING,
+        theirs.TheirErrorReply,
     )
 
 

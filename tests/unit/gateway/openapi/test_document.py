@@ -13,7 +13,7 @@ from diptych.gateway.signpost import RENDER, methods_of
 from diptych.text.markers import Marker
 
 EOS = Marker.EOS
-BASES = ("/v1", "/beta/v1", "/beta", "")
+BASES = ("/v1", "/beta/v1", "/anthropic/v1", "/beta", "")
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -114,6 +114,8 @@ async def test_it_is_served_unless_switched_off(serve: Any) -> None:
             ("b",),
         ),
         ("/v1/completions", {"prompt": [5], "max_tokens": 0, "echo": True}, ("b",)),
+        ("/v1/messages", {"messages": HELLO, "max_tokens": 9}, ("a", Marker.END_THINK, "b")),
+        ("/v1/messages/count_tokens", {"messages": HELLO}, ("b",)),
         ("/tokenize", {"prompt": "a"}, ("b",)),
         ("/v1/tokenize", {"messages": HELLO, "return_token_strs": True}, ("b",)),
         ("/detokenize", {"tokens": [5, 6]}, ("b",)),
