@@ -3,13 +3,15 @@
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.anthropic.dialect import MessagesDialect
@@ -56,47 +58,60 @@ def build(
 
     Without a door everybody is let in.
     """
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    policy = served.policy
+    usual = Patience(style=policy.keepalive_style, blank_s=policy.nonstream_keepalive_s)
+    endpoints = _endpoints(served, traffic, pipeline, patience or usual)
+    pages = Router(redirect_slashes=False)
+    for path, endpoint in endpoints.items():
+        pages.routes.append(Route(path, endpoint, methods=["POST"]))  # tells other methods so
     probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
-    style, blank_s = served.policy.keepalive_style, served.policy.nonstream_keepalive_s
-    patience = patience or Patience(style=style, blank_s=blank_s)
-    for path, dialect in _dialects(served).items():
-        endpoint = Endpoint(dialect, traffic, pipeline, patience)
-        for base in _BASES:
-            app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
-    for path, answer in _inquiries(served).items():
-        app.router.routes.append(Route(path, Inquiry(answer, traffic), methods=["POST"]))
-    messages = MessagesDialect(served)
-    for path in (f"{base}/messages" for base in _ANTHROPIC_BASES):
-        endpoint = Endpoint(messages, traffic, pipeline, patience)
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
-        counter = Inquiry(messages.count, traffic)
-        app.router.routes.append(Route(path + "/count_tokens", counter, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
-        app.router.add_route(path, probes.models, methods=["GET"])
-        app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
-    for path, probe in _probes(probes, served.policy).items():
-        app.router.add_route(path, probe, methods=["GET"])
+        pages.add_route(path, probes.models, methods=["GET"])
+        pages.add_route(path + "/{name:path}", probes.model, methods=["GET"])
+    for path, probe in _probes(probes, policy).items():
+        pages.add_route(path, probe, methods=["GET"])
     for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
-        app.router.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
-    app.add_exception_handler(HTTPException, Signpost(app.router.routes).refuse)
+        pages.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
+    app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
-        app.add_middleware(_Doorway, door=door)
-    app.add_middleware(Front, version=lambda: served.version, refused=pipeline.measures.rejected)
-    return app
+        app = partial(door.pass_through, app)
+    return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
+
+
+def _endpoints(
+    served: Served, traffic: Traffic, pipeline: Pipeline, patience: Patience
+) -> dict[str, App]:
+    """All that is posted to, by path."""
+    found: dict[str, App] = {
+        path: Endpoint(dialect, traffic, pipeline, patience)
+        for path, dialect in _dialects(served).items()
+    }
+    return found | {path: Inquiry(ask, traffic) for path, ask in _inquiries(served).items()}
 
 
 def _dialects(served: Served) -> dict[str, Dialect]:
-    """By path, below each base."""
-    return {"/chat/completions": ChatDialect(served), "/completions": CompletionDialect(served)}
+    """By path, each below the bases where its clients look for it."""
+    ours: dict[str, Dialect] = {
+        "/chat/completions": ChatDialect(served),
+        "/completions": CompletionDialect(served),
+    }
+    messages = MessagesDialect(served)
+    found = {base + path: dialect for path, dialect in ours.items() for base in _BASES}
+    return found | {f"{base}/messages": messages for base in _ANTHROPIC_BASES}
 
 
 def _inquiries(served: Served) -> dict[str, Answer]:
     """By path. Those of tokens stand at the bare host, where vLLM has them, and at /v1."""
-    converter = Converter(served)
-    paths = {"/tokenize": converter.tokenize, "/detokenize": converter.detokenize}
-    paths |= {f"/v1{path}": answer for path, answer in paths.items()}
-    return paths | ({RENDER: converter.render} if served.policy.allow_render else {})
+    converter, messages = Converter(served), MessagesDialect(served)
+    found: dict[str, Answer] = {}
+    for base in ("", "/v1"):
+        found[f"{base}/tokenize"] = converter.tokenize
+        found[f"{base}/detokenize"] = converter.detokenize
+    for base in _ANTHROPIC_BASES:
+        found[f"{base}/messages/count_tokens"] = messages.count
+    if served.policy.allow_render:
+        found[RENDER] = converter.render
+    return found
 
 
 def _probes(probes: Probes, policy: Policy) -> dict[str, Probe]:
@@ -111,15 +126,24 @@ def _probes(probes: Probes, policy: Policy) -> dict[str, Probe]:
     return found | ({"/openapi.json": Description(policy).answer} if policy.allow_openapi else {})
 
 
-class _Doorway:
-    """Where the door stands."""
+class Switch:
+    """Sends what generates straight to its endpoint: nothing else stands before its client."""
 
-    def __init__(self, app: App, door: Door) -> None:
-        self._app = app
-        self._door = door
+    def __init__(self, endpoints: Mapping[str, App], pages: Router, signpost: Signpost) -> None:
+        self._endpoints = endpoints
+        self._signpost = signpost
+        self.pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.pass_through(self._app, scope, receive, send)
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        if endpoint is not None:
+            return await endpoint(scope, receive, send)
+        scope["app"] = self  # so that the router raises what it finds wrong
+        try:
+            await self.pages(scope, receive, send)
+        except HTTPException as found:
+            raise self._signpost.refusal(scope["path"], found) from None
 
 
 class Front:

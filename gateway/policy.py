@@ -41,6 +41,7 @@ class Policy:
     stream_usage_style: UsageStyle = "openai"  # deepseek: with each stream's last chunk of text
     keepalive_style: KeepAliveStyle = "comment+chunk"
     nonstream_keepalive_s: float | None = None  # between blank lines before a whole answer
+    queue_timeout_s: float = 600.0
     map_user_to_user_id: bool = False
     allow_raw_special: bool = True  # raw prompts may spell special tokens
     messages_default_thinking: bool = True  # of the Messages API
@@ -87,6 +88,7 @@ def policy_of(settings: GatewaySettings) -> Policy:
         stream_usage_style=settings.stream_usage_style,
         keepalive_style=settings.keepalive_style,
         nonstream_keepalive_s=settings.nonstream_keepalive_s,
+        queue_timeout_s=settings.queue_timeout_s,
         map_user_to_user_id=settings.map_user_to_user_id,
         allow_raw_special=settings.allow_raw_special,
         messages_default_thinking=settings.messages_default_thinking,

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 
-import orjson
-from fastapi import Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from diptych.gateway.errors import HttpError, envelope_for
+from diptych.gateway.errors import HttpError
 
 RENDER = "/v1/chat/completions/render"  # there only where the operator wants it
 
@@ -25,23 +25,19 @@ class Signpost:
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self.supported = supported(routes)
 
-    async def refuse(self, request: Request, error: Exception) -> Response:
+    def refusal(self, path: str, found: HTTPException) -> HttpError:
         """What the routing found: no such path, or not with this method."""
-        assert isinstance(error, HTTPException)
-        path = request.url.path
-        if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
-            problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
-        elif path == RENDER:
-            problem = HttpError(501, "not_implemented", "This deployment does not show prompts.")
-        elif _NOT_OFFERED.fullmatch(path):
+        if found.status_code == 405:
+            allowed = (found.headers or {}).get("Allow", "another method")
+            text = f"Use {allowed} here."
+            return HttpError(405, "method_not_allowed", text, {"allow": allowed})
+        if path == RENDER:
+            return HttpError(501, "not_implemented", "This deployment does not show prompts.")
+        if _NOT_OFFERED.fullmatch(path):
             text = f"This is not offered here. Supported are {self.supported}."
-            problem = HttpError(404, "endpoint_not_supported", text)
-        else:
-            text = f"No such path. Supported are {self.supported}."
-            problem = HttpError(404, "unknown_url", text)
-        body = orjson.dumps(envelope_for(path, problem, request.scope["request_id"]))
-        return Response(body, problem.http_status, error.headers, "application/json")
+            return HttpError(404, "endpoint_not_supported", text)
+        text = f"No such path. Supported are {self.supported}."
+        return HttpError(404, "unknown_url", text)
 
 
 def supported(routes: Iterable[BaseRoute]) -> str:

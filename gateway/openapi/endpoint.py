@@ -3,7 +3,8 @@
 from functools import cached_property
 
 import orjson
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from diptych.gateway.openapi.document import document
 from diptych.gateway.openapi.operations import operations

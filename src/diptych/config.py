@@ -209,6 +209,9 @@ class ApiSettings(Common):
     nonstream_keepalive_s: float | None = Field(
         None, gt=0, description="seconds between blank lines before a whole answer; default: none"
     )
+    queue_timeout_s: float = Field(
+        600, gt=0, le=3600, description="how long a request may wait for a worker, in seconds"
+    )
     map_user_to_user_id: bool = Field(False, description="take user for user_id")
     allow_raw_special: bool = Field(True, description="raw prompts may spell special tokens")
     messages_default_thinking: bool = Field(

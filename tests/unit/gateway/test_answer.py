@@ -20,8 +20,11 @@ TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
 IDS = TOKENIZER.encode(["\nHm é.\n", Marker.END_THINK, "\n漢 one STOP two"])
 
 
-def read(ids: tuple[int, ...], cuts: tuple[int, ...], stop: str) -> tuple[object, ...]:
-    answer = Answer(0, Parser(TOKENIZER, Opening.REASONING, stops=[stop]))
+def read(
+    ids: tuple[int, ...], cuts: tuple[int, ...], stop: str, *, withholds: bool = False
+) -> tuple[object, ...]:
+    parser = Parser(TOKENIZER, Opening.REASONING, stops=[stop])
+    answer = Answer(0, parser, withholds=withholds)
     text = dict.fromkeys(Section, "")
     for start, end in itertools.pairwise((0, *cuts, len(ids))):
         pieces = answer.push(Emit(ids[start:end]))
@@ -40,8 +43,20 @@ def test_any_grouping_into_steps_gives_the_same_answer(stop: str) -> None:
     whole = read(IDS, (), stop)
     places = range(1, len(IDS))
     for cuts in itertools.chain.from_iterable(itertools.combinations(places, n) for n in (1, 2)):
-        assert read(IDS, cuts, stop) == whole
+        assert read(IDS, cuts, stop) == read(IDS, cuts, stop, withholds=True) == whole
     assert read(IDS, tuple(places), stop) == whole
+
+
+def test_withheld_reasoning_comes_at_once_with_its_end() -> None:
+    answer = Answer(0, Parser(TOKENIZER, Opening.REASONING), withholds=True)
+    steps = [answer.push(Emit((token_id,))) for token_id in IDS]
+    end = IDS.index(TOKENIZER.find(Marker.END_THINK) or 0)
+    assert not any(steps[:end])
+    assert steps[end] == [Text(Section.REASONING, "Hm é.")]
+    assert all(piece.section is Section.CONTENT for step in steps[end + 1 :] for piece in step)
+    cut = Answer(0, Parser(TOKENIZER, Opening.REASONING), withholds=True)
+    assert cut.push(Emit(IDS[:3])) == []
+    assert [piece.section for piece in cut.finish(End(Finish.LENGTH), 0)] == [Section.REASONING]
 
 
 def test_the_finish_tells_what_came_first() -> None:

@@ -1,5 +1,6 @@
 """What the operator decides, as configured."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from diptych.config import ApiSettings, GatewaySettings
 from diptych.core.errors import Misconfigured
 from diptych.gateway.policy import Alias, Policy, policy_of
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway-options.md"
 
 
 def settings(tmp_path: Path, **flags: object) -> GatewaySettings:
@@ -27,6 +30,7 @@ def test_nothing_configured_is_the_documented_default(tmp_path: Path) -> None:
         ("stream_usage_style", "deepseek", "deepseek"),
         ("keepalive_style", "chunk", "chunk"),
         ("nonstream_keepalive_s", "2.5", 2.5),
+        ("queue_timeout_s", "30", 30.0),
         ("map_user_to_user_id", "true", True),
         ("allow_raw_special", "false", False),
         ("messages_default_thinking", "false", False),
@@ -51,6 +55,16 @@ def test_every_setting_of_the_api_is_an_option() -> None:
     configured = ApiSettings.model_fields.keys() - ApiSettings.__mro__[1].model_fields.keys()
     names = {field.name for field in fields(Policy)} - {"aliases"} | {"model_aliases"}
     assert names == configured
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", DOCUMENT.read_text(), re.M))
+    known = ApiSettings.model_fields
+    assert documented.keys() == known.keys() - ApiSettings.__mro__[1].model_fields.keys()
+    for name, told in documented.items():
+        default = known[name].default
+        text = str(default).lower() if isinstance(default, bool) else str(default or "")
+        assert told.strip() in (f"`{text}`", "" if text else "none"), name
 
 
 def test_aliases_are_names_patterns_and_defaults(tmp_path: Path) -> None:

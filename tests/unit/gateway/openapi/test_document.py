@@ -37,12 +37,10 @@ def check(described: Any, method: str, path: str, reply: Any) -> None:
 
 def routes_of(site: Any) -> set[tuple[str, str]]:
     """Method and path of each route, wherever below the base it stands."""
-    application = site.app
-    while not hasattr(application, "router"):
-        application = application._app if hasattr(application, "_app") else application.app
+    front: Any = site.app
     return {
         (method, route.path.replace(":path", ""))
-        for route in application.router.routes
+        for route in front._app.pages.routes
         if isinstance(route, Route)
         for method in methods_of(route)
     }
@@ -80,6 +78,8 @@ def test_each_route_is_described_and_nothing_else(serve: Any, has_render: bool) 
     assert table <= routes
     names = {path for _, path in table}
     for _method, path in routes - table:
+        if path == "/" or path.startswith("/playground/"):
+            continue  # for people
         stem = next(path.removeprefix(base) for base in BASES if path.startswith(base))
         is_alias = any(f"{base}{stem}" in names for base in BASES)
         assert is_alias or stem == "/responses/{id}", path
