@@ -6,9 +6,8 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-import uvicorn
+import uvloop
 
 from diptych.config import GatewaySettings, secrets_of
 from diptych.core.errors import Misconfigured
@@ -18,9 +17,12 @@ from diptych.gateway import app, served, tls
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import policy_of
+from diptych.gateway.server import DRAIN_S, Server, bind
 from diptych.gateway.tenancy import office as offices
 from diptych.gateway.tenancy.authentication import refuse_open_port
 from diptych.gateway.tenancy.office import Office
@@ -36,15 +38,12 @@ from diptych.transport.session import SessionPool
 
 log = logging.getLogger(__name__)
 
-DRAIN_S = 6.0  # running answers may end; then they are told why they do not
-CUT_S = 2  # for telling them
-
 
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup("gateway", settings.log_level)
     ports = Ports(settings)
-    asyncio.run(_serve(settings, ports))
+    uvloop.run(_serve(settings, ports))
 
 
 class Ports:
@@ -84,19 +83,6 @@ def _admin_tls(settings: GatewaySettings) -> ssl.SSLContext | None:
             "--tls-client-ca (with --tls-certificate and --tls-key), or a loopback address"
         )
     return None
-
-
-def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """A port to listen on; Misconfigured if it cannot be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        variable = f"DIPTYCH_{flag.strip('-').replace('-', '_').upper()}"
-        raise Misconfigured(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another with "
-            f"{flag} or {variable} (0 = any free one), another address with --host"
-        ) from error
 
 
 def _url(listener: socket.socket, context: ssl.SSLContext | None) -> str:
@@ -143,9 +129,15 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
     model = served.load(
-        settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
+        settings.checkpoint,
+        settings.model_name,
+        master_key,
+        lambda: _heard(reporter),
+        policy_of(settings),
     )
-    pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
+    hops = Hops(router, PrefillClient(pool), DecodeClient(pool))
+    deadlines = Deadlines(queue_s=model.policy.queue_timeout_s)
+    pipeline = Pipeline(hops, deadlines, measures)
     traffic = Traffic(reporter.notify)
     metrics.pull(lambda: _readings(traffic, pool))
     levels = Levels()
@@ -159,9 +151,9 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
     public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
-    servers = {_Server(public, ports.public_tls): ports.public}
+    servers = {Server(public, ports.public_tls): ports.public}
     if ports.admin is not None:
-        servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+        servers[Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:
@@ -207,31 +199,6 @@ def _num_gateways(fleet: Fleet | None) -> int:
 def _load(traffic: Traffic, office: Office, pool: SessionPool) -> Load:
     is_draining = traffic.is_draining or office.door.is_held
     return Load(streams=traffic.num_running, sessions=pool.num_sessions, draining=is_draining)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handling and logging set-up: both are ours."""
-
-    def __init__(self, application: app.App, context: ssl.SSLContext | None) -> None:
-        super().__init__(
-            uvicorn.Config(
-                application,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=True,
-                proxy_headers=False,  # whom to trust is our own setting
-                timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
-                h11_max_incomplete_event_size=32 << 10,
-                ws="none",
-                lifespan="off",
-                ssl_context_factory=(lambda config, default: context) if context else None,
-            )
-        )
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 if __name__ == "__main__":

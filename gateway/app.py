@@ -3,26 +3,34 @@
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
-from diptych.gateway.anthropic.dialect import CountTokens, MessagesDialect
+from diptych.gateway.anthropic.dialect import MessagesDialect
 from diptych.gateway.chat.dialect import ChatDialect
+from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers, is_anthropic
+from diptych.gateway.errors import ClientGone, envelope_for, headers, is_anthropic
+from diptych.gateway.inquiry import Answer, Inquiry
+from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
-from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
+from diptych.gateway.responses.dialect import ResponsesDialect
 from diptych.gateway.served import Served
+from diptych.gateway.signpost import RENDER, Signpost, no_response
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
+from diptych.gateway.tokens.converter import Converter
 from diptych.gateway.traffic import Traffic
 from diptych.telemetry.logs import request_id_var
 
@@ -30,19 +38,13 @@ log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Probe = Callable[[Request], Awaitable[Response]]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
-_SUPPORTED = "POST /v1/chat/completions, /v1/responses and /v1/messages, GET /v1/models"
-_NOT_OFFERED = (
-    "/v1/completions", "/v1/messages/batches", "/v1/embeddings", "/v1/audio",
-    "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
-    "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
-    "/user/balance", "/tokenize", "/detokenize",
-)  # fmt: skip
 
 
 def build(
@@ -57,62 +59,93 @@ def build(
 
     Without a door everybody is let in.
     """
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    policy = served.policy
+    usual = Patience(style=policy.keepalive_style, blank_s=policy.nonstream_keepalive_s)
+    endpoints = _endpoints(served, traffic, pipeline, patience or usual)
+    pages = Router(redirect_slashes=False)
+    for path, endpoint in endpoints.items():
+        pages.routes.append(Route(path, endpoint, methods=["POST"]))  # tells other methods so
     probes = Probes(served, traffic, is_connected, lambda: door is not None and door.is_held)
-    for path, dialect in _dialects(served).items():
-        endpoint = Endpoint(dialect, traffic, pipeline, patience or Patience())
-        for base in _BASES:
-            app.router.routes.append(Route(base + path, endpoint, methods=["POST"]))
-    app.router.add_route("/v1/responses/{rest:path}", not_stored, methods=["GET", "POST", "DELETE"])
-    messages = MessagesDialect(served)
-    for path in (f"{base}/messages" for base in _ANTHROPIC_BASES):
-        endpoint = Endpoint(messages, traffic, pipeline, patience or Patience())
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
-        counter = CountTokens(messages, traffic)
-        app.router.routes.append(Route(path + "/count_tokens", counter, methods=["POST"]))
     for path in (f"{base}/models" for base in _BASES):
-        app.router.add_route(path, probes.models, methods=["GET"])
-        app.router.add_route(path + "/{name:path}", probes.model, methods=["GET"])
-    for path in ("/livez", "/health"):
-        app.router.add_route(path, probes.live, methods=["GET"])
-    app.router.add_route("/readyz", probes.ready, methods=["GET"])
-    app.router.add_route("/version", probes.version, methods=["GET"])
-    app.add_exception_handler(HTTPException, _refuse)
+        pages.add_route(path, probes.models, methods=["GET"])
+        pages.add_route(path + "/{name:path}", probes.model, methods=["GET"])
+    for path, probe in _probes(probes, policy).items():
+        pages.add_route(path, probe, methods=["GET"])
+    for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
+        pages.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
+    app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
-        app.add_middleware(_Doorway, door=door)
-    app.add_middleware(Front, version=lambda: served.version, refused=pipeline.measures.rejected)
-    return app
+        app = partial(door.pass_through, app)
+    return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
+
+
+def _endpoints(
+    served: Served, traffic: Traffic, pipeline: Pipeline, patience: Patience
+) -> dict[str, App]:
+    """All that is posted to, by path."""
+    found: dict[str, App] = {
+        path: Endpoint(dialect, traffic, pipeline, patience)
+        for path, dialect in _dialects(served).items()
+    }
+    return found | {path: Inquiry(ask, traffic) for path, ask in _inquiries(served).items()}
 
 
 def _dialects(served: Served) -> dict[str, Dialect]:
-    """By path, below each base."""
-    return {"/chat/completions": ChatDialect(served), "/responses": ResponsesDialect(served)}
+    """By path, each below the bases where its clients look for it."""
+    ours: dict[str, Dialect] = {
+        "/chat/completions": ChatDialect(served),
+        "/completions": CompletionDialect(served),
+        "/responses": ResponsesDialect(served),
+    }
+    messages = MessagesDialect(served)
+    found = {base + path: dialect for path, dialect in ours.items() for base in _BASES}
+    return found | {f"{base}/messages": messages for base in _ANTHROPIC_BASES}
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    """What the routing found: no such path, or not with this method."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        problem = HttpError(405, "method_not_allowed", f"Use {allowed} here.")
-    elif path.startswith(_NOT_OFFERED):
-        problem = HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
-    else:
-        problem = HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
-    body = orjson.dumps(envelope_for(path, problem, request.scope["request_id"]))
-    return Response(body, problem.http_status, error.headers, "application/json")
+def _inquiries(served: Served) -> dict[str, Answer]:
+    """By path. Those of tokens stand at the bare host, where vLLM has them, and at /v1."""
+    converter, messages = Converter(served), MessagesDialect(served)
+    found: dict[str, Answer] = {}
+    for base in ("", "/v1"):
+        found[f"{base}/tokenize"] = converter.tokenize
+        found[f"{base}/detokenize"] = converter.detokenize
+    for base in _ANTHROPIC_BASES:
+        found[f"{base}/messages/count_tokens"] = messages.count
+    if served.policy.allow_render:
+        found[RENDER] = converter.render
+    return found
 
 
-class _Doorway:
-    """Where the door stands."""
+def _probes(probes: Probes, policy: Policy) -> dict[str, Probe]:
+    """By path."""
+    found: dict[str, Probe] = {
+        "/livez": probes.live,
+        "/health": probes.live,
+        "/readyz": probes.ready,
+        "/ping": probes.ping,
+        "/version": probes.version,
+    }
+    return found | ({"/openapi.json": Description(policy).answer} if policy.allow_openapi else {})
 
-    def __init__(self, app: App, door: Door) -> None:
-        self._app = app
-        self._door = door
+
+class Switch:
+    """Sends what generates straight to its endpoint: nothing else stands before its client."""
+
+    def __init__(self, endpoints: Mapping[str, App], pages: Router, signpost: Signpost) -> None:
+        self._endpoints = endpoints
+        self._signpost = signpost
+        self.pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.pass_through(self._app, scope, receive, send)
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        if endpoint is not None:
+            return await endpoint(scope, receive, send)
+        scope["app"] = self  # so that the router raises what it finds wrong
+        try:
+            await self.pages(scope, receive, send)
+        except HTTPException as found:
+            raise self._signpost.refusal(scope["path"], found) from None
 
 
 class Front:

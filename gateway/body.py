@@ -39,7 +39,8 @@ async def read(
                 message = await receive()
         except TimeoutError:
             text = f"The upload made no progress for {silence_s:g} s."
-            raise HttpError(408, "request_timeout", text) from None
+            close = {"connection": "close"}
+            raise HttpError(408, "request_timeout", text, close) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         parts.append(message.get("body", b""))

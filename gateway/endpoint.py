@@ -7,13 +7,27 @@ from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+import orjson
+
+from diptych.core.errors import DiptychError, Expired
 from diptych.core.step import Logprob
 from diptych.gateway.answer import Answer
 from diptych.gateway.body import read_json
+from diptych.gateway.deadlines import client_timeout_s
 from diptych.gateway.dialect import Ask, Dialect, Shapes
+from diptych.gateway.errors import envelope_for
 from diptych.gateway.events import Emit, End
 from diptych.gateway.pipeline import Call, Pipeline
-from diptych.gateway.stream import Outbox, Patience, Receive, Send, end, stream, unless_gone
+from diptych.gateway.stream import (
+    Outbox,
+    Patience,
+    Receive,
+    Send,
+    end,
+    send_whole,
+    stream,
+    unless_gone,
+)
 from diptych.gateway.tenancy.visit import Visit, visit_of
 from diptych.gateway.traffic import Traffic, shutting_down
 from diptych.text.pieces import Piece
@@ -35,25 +49,39 @@ class Endpoint:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         self._traffic.check_open()
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        timeout_s = client_timeout_s(headers)
+        until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         body = await read_json(headers, receive)
         with self._traffic.entered():
-            await unless_gone(receive, self._answer(body, visit_of(scope), send))
+            await unless_gone(receive, self._answer(body, visit_of(scope), send, until_s))
 
-    async def _answer(self, body: dict[str, Any], visit: Visit, send: Send) -> None:
+    async def _answer(
+        self, body: dict[str, Any], visit: Visit, send: Send, until_s: float | None
+    ) -> None:
         began_s = time.monotonic()
-        ask = await self._dialect.read(body, visit)
+        async with _within(until_s):
+            ask = await self._dialect.read(body, visit)
         if ask.is_stream:
 
             async def produce(outbox: Outbox) -> None:
-                async with _metered(visit, ask):
+                async with _metered(visit, ask), _within(until_s):
                     await self._stream(ask, outbox)
 
             await stream(produce, send, visit.request_id, ask.headers, ask.shapes, self._patience)
         else:
-            async with _metered(visit, ask):
-                whole = await self._whole(ask)
-            spent_ms = round((time.monotonic() - began_s) * 1000)
-            await send_json(send, whole, {**ask.headers, "openai-processing-ms": str(spent_ms)})
+
+            async def collect() -> bytes:
+                async with _metered(visit, ask), _within(until_s):
+                    return await self._whole(ask)
+
+            def headers() -> dict[str, str]:
+                spent_ms = round((time.monotonic() - began_s) * 1000)
+                return {**ask.headers, "openai-processing-ms": str(spent_ms)}
+
+            def failure(error: DiptychError) -> bytes:
+                return orjson.dumps(envelope_for(visit.endpoint, error, visit.request_id))
+
+            await send_whole(collect, send, headers, failure, self._patience)
         log.info(
             "answered prompt_tokens=%d tokens=%d finish=%s seconds=%.3f",
             ask.prompt_tokens,
@@ -101,6 +129,19 @@ async def _metered(visit: Visit, ask: Ask) -> AsyncIterator[None]:
     async with visit.metered(ask.prompt_tokens, ask.max_new, ask.user, ask.spent):
         yield
         visit.finish = ask.answers[0].finish_reason or ""
+
+
+@asynccontextmanager
+async def _within(until_s: float | None) -> AsyncIterator[None]:
+    """Work inside; Expired when the client's own time limit is over."""
+    limit = asyncio.timeout_at(until_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Expired("the time limit that the client set is over") from None
 
 
 class _Choice(Protocol):
@@ -153,11 +194,3 @@ class _CollectedChoice:
 
     def finish(self, ended: End | None, cached_tokens: int) -> None:
         self.pieces += self._answer.finish(ended, cached_tokens)
-
-
-async def send_json(send: Send, body: bytes, headers: dict[str, str]) -> None:
-    """Answer 200 with a JSON body."""
-    fields = {"content-type": "application/json", "content-length": str(len(body)), **headers}
-    raw = [(name.encode(), value.encode()) for name, value in fields.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": raw})
-    await send({"type": "http.response.body", "body": body})

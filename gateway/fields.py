@@ -3,7 +3,7 @@
 Never the value itself: an answer must not grow with, or repeat, what was sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationError
@@ -32,6 +32,31 @@ OUR_CODES = {
 }
 _TOOLS = (("tools",), ("tool_choice",))
 _FUNCTION = "@function"
+
+
+def given_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A null is an absent field, and naming no model is not naming one."""
+    given = {name: value for name, value in body.items() if value is not None}
+    if given.get("model") == "":
+        del given["model"]
+    return given
+
+
+def refuse_unsupported(
+    given: Mapping[str, Any],
+    unsupported: Mapping[str, tuple[object, ...]],
+    hints: Mapping[str, str],
+) -> None:
+    """Refuse known fields that do not work, unless with a value that asks for nothing."""
+    for name, neutral in unsupported.items():
+        if name in given and not any(_is_same(given[name], value) for value in neutral):
+            hint = f"; {hints[name]}" if name in hints else ""
+            message = f"{name} is not supported{hint}"
+            raise BadRequest(message, code="unsupported_parameter", param=name)
+
+
+def _is_same(value: object, neutral: object) -> bool:
+    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral
 
 
 def explain(error: ValidationError) -> BadRequest:
@@ -77,13 +102,18 @@ def _union_code(problem: ErrorDetails) -> str:
     return "unsupported_parameter" if tag == _FUNCTION else "invalid_messages"
 
 
+def _expected(problem: ErrorDetails) -> str:
+    tags = str(problem.get("ctx", {}).get("expected_tags", ""))
+    return tags.replace("'", "").replace("@", "").replace(", ", " or ")
+
+
 def _wanted(problem: ErrorDetails) -> str:
     kind = problem["type"]
     if kind == "missing":
         return "required"
     if kind.startswith("union_tag"):
         if "@parts" in problem["loc"]:
-            return "expected a part of type text; other parts are not supported"
+            return f"expected a part of type {_expected(problem)}"
         if problem.get("ctx", {}).get("tag") == _FUNCTION:
             return "role function is not supported; use role tool"
         return "expected a message with role system, developer, user, assistant or tool"

@@ -1,8 +1,8 @@
 """Fields that every OpenAI-style body has which asks for output, and what their values mean."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
@@ -15,15 +15,20 @@ from diptych.core.sampling import (
 )
 from diptych.gateway.fields import Int
 from diptych.gateway.limits import MAX_OUTPUT
+from diptych.gateway.policy import Policy
 
 STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
 
-MAX_CHOICES = 16
+MAX_CHOICES = 128  # of any operator; the policy usually says less
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_BAD_WORDS = 1000
 MAX_BAD_WORD_CHARS = 1000
 MAX_USER_BYTES = 512
+ALL_THAT_FIT = -1  # of a prompt's tokens
+
+# Known fields that are accepted, whatever they hold, and change nothing.
+NO_EFFECT = frozenset({"metadata", "service_tier", "store", "verbosity"})
 
 
 def _one_or_many(value: Any) -> Any:
@@ -49,11 +54,18 @@ def _biases(value: Any) -> Any:
     return {int(key): float(bias) for key, bias in value.items()}
 
 
+def _not_nothing(value: int) -> int:
+    if value == 0:
+        raise PydanticCustomError("invalid_value", "expected a positive integer, or -1")
+    return value
+
+
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenId = Annotated[Int, Field(ge=0, lt=2**31)]
 Biases = Annotated[dict[int, float], BeforeValidator(_biases)]
+NumKept = Annotated[Int, Field(ge=ALL_THAT_FIT, lt=2**31), AfterValidator(_not_nothing)]
 OutputLimit = Annotated[Int, Field(ge=1, le=MAX_OUTPUT)]
 
 
@@ -91,9 +103,19 @@ class GenerationRequest(BaseModel):
     )
     ignore_eos: bool = False
     stop_token_ids: list[TokenId] = Field([], max_length=MAX_STOP_TOKENS)
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     return_token_ids: bool = False
+    truncate_prompt_tokens: NumKept | None = None  # the last so many are kept
     user_id: str = ""
-    cache_salt: str = Field("", max_length=128, pattern=r"^[^@/\\\x00]*$")
+    user: str | None = None  # user_id, if the operator says so
+    cache_salt: str = Field("", min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$")
+    priority: Int = Field(0, ge=-(2**63), lt=2**63)  # above 0: so many classes less urgent
+    # Accepted; they change nothing.
+    request_id: str | None = None
+    rid: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
 
     @property
     def top(self) -> int | None:
@@ -110,11 +132,20 @@ class GenerationRequest(BaseModel):
         """Whether each chunk of a stream tells the usage so far."""
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
-    def check(self) -> None:
-        """BadRequest if fields, each fine by itself, do not fit together."""
+    def under(self, policy: Policy) -> Self:
+        """The same request as the operator wants it to be understood."""
+        if policy.map_user_to_user_id and self.user and not self.user_id:
+            return self.model_copy(update={"user_id": self.user})
+        return self
+
+    def check(self, policy: Policy | None = None) -> None:
+        """BadRequest if fields, each fine by itself, do not fit together or are too much here."""
         if self.stream_options is not None and not self.stream:
             message = "stream_options are allowed with stream: true only"
             raise BadRequest(message, code="conflicting_parameters", param="stream_options")
         if len(self.user_id.encode()) > MAX_USER_BYTES:
             message = f"user_id: expected at most {MAX_USER_BYTES} bytes"
             raise BadRequest(message, param="user_id")
+        max_n = (policy or Policy()).max_n
+        if self.n > max_n:
+            raise BadRequest(f"n: expected at most {max_n}", param="n")

@@ -1,32 +1,24 @@
 """`POST /v1/messages`, and what its prompt would cost: `POST /v1/messages/count_tokens`."""
 
-from collections.abc import MutableMapping
 from typing import Any
-
-import orjson
 
 from diptych.gateway.anthropic.request import CountRequest, MessagesRequest, translate
 from diptych.gateway.anthropic.shapes import MessageShapes
-from diptych.gateway.body import read_json
-from diptych.gateway.chat.preparation import chat_of
+from diptych.gateway.chat.preparation import segments_of
 from diptych.gateway.dialect import Ask
-from diptych.gateway.endpoint import send_json
 from diptych.gateway.served import Served
-from diptych.gateway.stream import Receive, Send, unless_gone
-from diptych.gateway.tenancy.visit import Visit, visit_of
-from diptych.gateway.traffic import Traffic
-from diptych.text.chat import render
+from diptych.gateway.tenancy.visit import Visit
+from diptych.gateway.translation import Translation
 
 
 class MessagesDialect:
-    """Anthropic's. `thinks`: whether the model reasons if a request does not say."""
+    """Anthropic's."""
 
-    def __init__(self, served: Served, *, thinks: bool = True) -> None:
+    def __init__(self, served: Served) -> None:
         self._served = served
-        self._thinks = thinks
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        translation = translate(body, MessagesRequest, thinks=self._thinks)
+        translation = self._translate(body, MessagesRequest)
         request, prepared = await translation.prepare(visit, self._served)
         shapes = MessageShapes(
             self._served.model_name, len(prepared.prompt), self._served.identity().max_model_len
@@ -40,31 +32,19 @@ class MessagesDialect:
             ignored=translation.ignored,
         )
 
-    async def count(self, body: dict[str, Any], visit: Visit) -> int:
+    async def count(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """Tokens of the prompt that a request would have, however many they are."""
-        request = translate(body, CountRequest, thinks=self._thinks).read()
-        self._served.check_model(request.model)
-        visit.choose(request.model)
-        segments, tenant = render(chat_of(request)), visit.caller.tenant
-        identity = self._served.identity()
+        translation = self._translate(body, CountRequest)
+        request = translation.read(self._served.policy)
+        visit.choose(self._served.check_model(request.model))
+        with translation.names.spoken():
+            segments = await segments_of(request, self._served)
+        identity, tenant = self._served.identity(), visit.caller.tenant
         prompt = await self._served.encode(segments, identity, tenant, request.user_id, "")
-        return len(prompt.token_ids)
+        return {"input_tokens": len(prompt.token_ids)}
 
-
-class CountTokens:
-    """ASGI."""
-
-    def __init__(self, dialect: MessagesDialect, traffic: Traffic) -> None:
-        self._dialect = dialect
-        self._traffic = traffic
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        self._traffic.check_open()
-        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
-        body = await read_json(headers, receive)
-        with self._traffic.entered():
-            await unless_gone(receive, self._answer(body, visit_of(scope), send))
-
-    async def _answer(self, body: dict[str, Any], visit: Visit, send: Send) -> None:
-        count = await self._dialect.count(body, visit)
-        await send_json(send, orjson.dumps({"input_tokens": count}), {})
+    def _translate(self, body: dict[str, Any], kind: type[CountRequest]) -> Translation:
+        policy, model = self._served.policy, body.get("model")
+        default = policy.messages_default_thinking
+        thinks = policy.thinks(model, default) if isinstance(model, str) else default
+        return translate(body, kind, thinks=thinks)

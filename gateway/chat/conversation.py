@@ -29,6 +29,25 @@ def check_conversation(messages: Sequence[ChatMessage]) -> None:
     _check_answered(unanswered, asking)
 
 
+def check_continued(messages: Sequence[ChatMessage]) -> None:
+    """The last message is the beginning of an answer."""
+    last = messages[-1]
+    if not isinstance(last, AssistantMessage) or (last.content is None and last.refusal is None):
+        text = "only an assistant's message with content can be continued"
+        raise _wrong(text, f"messages[{len(messages) - 1}]")
+
+
+def check_reasoning(messages: Sequence[ChatMessage]) -> None:
+    """Each call of a tool comes with the reasoning that led to it, be it empty."""
+    for index, message in enumerate(messages):
+        if not isinstance(message, AssistantMessage) or not message.tool_calls:
+            continue
+        if message.reasoning_content is None and message.reasoning is None:
+            text = "The `reasoning_content` in the thinking mode must be passed back to the API."
+            param = f"messages[{index}].reasoning_content"
+            raise BadRequest(text, code="invalid_messages", param=param)
+
+
 def _check_answered(unanswered: set[str], asking: int) -> None:
     if unanswered:
         text = "each call needs the message of its result right after this message"

@@ -18,7 +18,7 @@ class ChatDialect:
         self._served = served
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        request, ignored = read_chat(body)
+        request, ignored = read_chat(body, self._served.policy)
         prepared = await prepare(request, visit, self._served)
         return Ask(
             prepared.calls,
@@ -31,14 +31,17 @@ class ChatDialect:
         )
 
     def _shapes(self, request: ChatRequest, prepared: Prepared) -> ChatShapes:
-        tokenizer = self._served.tokenizer
+        tokenizer, policy = self._served.tokenizer, self._served.policy
         asks_for_prompt = request.prompt_logprobs is not None
         return ChatShapes(
             model=self._served.model_name,
             fingerprint=prepared.fingerprint,
             prompt_tokens=len(prepared.prompt),
-            has_reasoning=request.effort is not None and request.include_reasoning,
+            has_reasoning=request.is_reasoning_separate,
+            reasoning_field=policy.reasoning_field,
+            num_choices=request.n,
             has_usage=request.has_usage,
+            closes_with_usage=policy.stream_usage_style == "deepseek",
             has_running_usage=request.has_running_usage,
             has_token_ids=request.return_token_ids,
             logprobs=Logprobs(tokenizer) if request.logprobs else None,

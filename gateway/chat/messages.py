@@ -1,15 +1,19 @@
 """The messages of a request, as a client sends them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from diptych.gateway.chat.tasks import TaskName
 from diptych.gateway.generation import STRICT
 from diptych.text import pyjson
 from diptych.text.chat import Message, Role
+from diptych.text.image import Image
 from diptych.text.tools import ToolCall
+
+NO_IMAGES: Iterator[Image] = iter(())
 
 # Tags of unions begin with @: `fields.py` leaves them out of the path that a client reads.
 
@@ -38,7 +42,32 @@ class RefusalPart(BaseModel):
     refusal: str
 
 
+def _located(value: Any) -> Any:
+    """Some clients send the URL alone."""
+    return {"url": value} if isinstance(value, str) else value
+
+
+class ImageUrl(BaseModel):
+    """Where an image is, and how closely it must be looked at."""
+
+    model_config = STRICT
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(BaseModel):
+    """An image."""
+
+    model_config = STRICT
+    type: Literal["image_url"]
+    image_url: Annotated[ImageUrl, BeforeValidator(_located)]
+
+
 Part = Annotated[
+    Annotated[TextPart, Tag("@text")] | Annotated[ImagePart, Tag("@image_url")],
+    Discriminator(_by("type")),
+]
+OwnPart = Annotated[
     Annotated[TextPart, Tag("@text")] | Annotated[RefusalPart, Tag("@refusal")],
     Discriminator(_by("type")),
 ]
@@ -52,6 +81,14 @@ Content = Annotated[
     Annotated[str, Tag("@text")] | Annotated[list[Part], Tag("@parts")],
     Discriminator(_text_or_parts),
 ]
+OwnContent = Annotated[
+    Annotated[str, Tag("@text")] | Annotated[list[OwnPart], Tag("@parts")],
+    Discriminator(_text_or_parts),
+]
+PlainContent = Annotated[
+    Annotated[str, Tag("@text")] | Annotated[list[TextPart], Tag("@parts")],
+    Discriminator(_text_or_parts),
+]
 
 
 class SystemMessage(BaseModel):
@@ -61,19 +98,21 @@ class SystemMessage(BaseModel):
     role: Literal["system", "developer"]
     content: Content
 
-    def read(self) -> Message:
-        return Message(Role.SYSTEM, _join(self.content))
+    def read(self, images: Iterator[Image] = NO_IMAGES) -> Message:
+        """`images`: the sizes of its images come next."""
+        return Message(Role.SYSTEM, _read(self.content, images))
 
 
 class UserMessage(BaseModel):
-    """What the user says."""
+    """What the user says. The last one may name a quick instruction."""
 
     model_config = STRICT
     role: Literal["user"]
     content: Content
+    task: TaskName | None = None
 
-    def read(self) -> Message:
-        return Message(Role.USER, _join(self.content))
+    def read(self, images: Iterator[Image] = NO_IMAGES) -> Message:
+        return Message(Role.USER, _read(self.content, images))
 
 
 def _arguments(value: Any) -> Any:
@@ -106,7 +145,7 @@ class AssistantMessage(BaseModel):
 
     model_config = STRICT
     role: Literal["assistant"]
-    content: Content | None = None
+    content: OwnContent | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -118,7 +157,7 @@ class AssistantMessage(BaseModel):
         if not has_content and (self.prefix or not self.tool_calls):
             raise PydanticCustomError("invalid_messages", "expected content")
 
-    def read(self) -> Message:
+    def read(self, images: Iterator[Image] = NO_IMAGES) -> Message:
         content = self.content if self.content is not None else self.refusal
         reasoning = self.reasoning_content
         if reasoning is None:
@@ -136,8 +175,8 @@ class ToolMessage(BaseModel):
     tool_call_id: str
     content: Content
 
-    def read(self) -> Message:
-        return Message(Role.TOOL, _join(self.content), call_id=self.tool_call_id)
+    def read(self, images: Iterator[Image] = NO_IMAGES) -> Message:
+        return Message(Role.TOOL, _read(self.content, images), call_id=self.tool_call_id)
 
 
 class ReminderMessage(BaseModel):
@@ -145,9 +184,9 @@ class ReminderMessage(BaseModel):
 
     model_config = STRICT
     role: Literal["latest_reminder"]
-    content: Content
+    content: PlainContent
 
-    def read(self) -> Message:
+    def read(self, images: Iterator[Image] = NO_IMAGES) -> Message:
         return Message(Role.REMINDER, _join(self.content))
 
 
@@ -162,7 +201,24 @@ ChatMessage = Annotated[
 ]
 
 
-def _join(content: str | list[TextPart | RefusalPart]) -> str:
+def image_parts(message: ChatMessage) -> Iterator[tuple[int, ImagePart]]:
+    """Images of a message, each with the number of its part."""
+    if isinstance(message.content, list):
+        for index, part in enumerate(message.content):
+            if isinstance(part, ImagePart):
+                yield index, part
+
+
+def _read(content: str | list[Part], images: Iterator[Image]) -> str | tuple[str | Image, ...]:
+    if isinstance(content, str):
+        return content
+    texts = [part for part in content if isinstance(part, TextPart)]
+    if len(texts) == len(content):
+        return _join(texts)
+    return tuple(p.text if isinstance(p, TextPart) else next(images) for p in content)
+
+
+def _join(content: str | Sequence[TextPart | RefusalPart]) -> str:
     if isinstance(content, str):
         return content
     texts = (part.text if isinstance(part, TextPart) else part.refusal for part in content)

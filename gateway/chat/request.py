@@ -1,18 +1,27 @@
 """The body of a chat request: every field that works, and what becomes of those that do not."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from diptych.core.errors import BadRequest
 from diptych.core.sampling import MAX_TOP_LOGPROBS
-from diptych.gateway.chat.conversation import check_conversation
-from diptych.gateway.chat.messages import AssistantMessage, ChatMessage
+from diptych.gateway.chat.conversation import (
+    check_continued,
+    check_conversation,
+    check_reasoning,
+)
+from diptych.gateway.chat.messages import AssistantMessage, ChatMessage, UserMessage, image_parts
+from diptych.gateway.chat.tasks import TaskName
 from diptych.gateway.chat.tools import Calling, Choice, Mode, ToolChoice, Tools
-from diptych.gateway.fields import Int, explain
-from diptych.gateway.generation import STRICT, GenerationRequest, OutputLimit
+from diptych.gateway.constraint import conflict
+from diptych.gateway.errors import HttpError
+from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
+from diptych.gateway.generation import NO_EFFECT, STRICT, GenerationRequest, OutputLimit
+from diptych.gateway.images import ImageSource
+from diptych.gateway.policy import Policy
+from diptych.text.chat import Task
 
 EFFORTS = {
     "minimal": 50,
@@ -79,13 +88,40 @@ class ChatRequest(GenerationRequest):
     thinking: Thinking | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    thinking_token_budget: Int | None = Field(None, ge=0, lt=2**31)
     include_reasoning: bool = True
+    separate_reasoning: bool = True
+    stream_reasoning: bool = True
+    continue_final_message: bool = False
+    add_generation_prompt: bool = True
+    task: TaskName | None = None
 
     @property
     def is_continued(self) -> bool:
         """Whether the answer goes on with the last message."""
         last = self.messages[-1]
-        return isinstance(last, AssistantMessage) and bool(last.prefix)
+        if not isinstance(last, AssistantMessage):
+            return False
+        return bool(last.prefix) or self.continue_final_message
+
+    @property
+    def instruction(self) -> Task | None:
+        """The quick instruction, of the request or of what the user said last."""
+        said = (m for m in reversed(self.messages) if isinstance(m, UserMessage))
+        return self.task or next((message.task for message in said), None)
+
+    @property
+    def image_sources(self) -> list[ImageSource]:
+        """Images of all messages, in order."""
+        return [
+            ImageSource(
+                part.image_url.url,
+                part.image_url.detail == "low",
+                f"messages[{number}].content[{place}].image_url",
+            )
+            for number, message in enumerate(self.messages)
+            for place, part in image_parts(message)
+        ]
 
     @property
     def calling(self) -> Calling:
@@ -105,33 +141,40 @@ class ChatRequest(GenerationRequest):
     @property
     def effort(self) -> int | None:
         """How hard to think, 1-100; None = not at all."""
-        template = self.chat_template_kwargs or TemplateArguments()
         effort = self.reasoning_effort
-        if effort is None:
-            effort = template.reasoning_effort
-        switch: bool | None = None
-        if self.thinking is not None:
-            switch = self.thinking.type != "disabled"
-        elif template.thinking is not None:
-            switch = template.thinking
-        elif template.enable_thinking is not None:
-            switch = template.enable_thinking
+        if effort is None and self.chat_template_kwargs is not None:
+            effort = self.chat_template_kwargs.reasoning_effort
+        switch = self._switch
         if switch is False or (switch is None and effort == NO_EFFORT):
             return None
         return effort or DEFAULT_EFFORT
 
+    @property
+    def _switch(self) -> bool | None:
+        """Whether to think, if the client says so."""
+        template = self.chat_template_kwargs or TemplateArguments()
+        if self.thinking is not None:
+            return self.thinking.type != "disabled"
+        return template.enable_thinking if template.thinking is None else template.thinking
 
-# Known fields that are accepted and change nothing.
-_NO_EFFECT = {
-    "metadata", "priority", "prompt_cache_key", "request_id", "rid",
-    "safety_identifier", "service_tier", "store", "stream_reasoning", "user", "verbosity",
-}  # fmt: skip
+    @property
+    def is_reasoning_separate(self) -> bool:
+        """Whether the answer has a field for the reasoning."""
+        has_reasoning = self.effort is not None and self.instruction is None
+        return has_reasoning and self.include_reasoning and self.separate_reasoning
+
+    def under(self, policy: Policy) -> Self:
+        """The same request as the operator wants it to be understood."""
+        request = super().under(policy)
+        if request._switch is None and not policy.thinks(self.model):
+            return request.model_copy(update={"thinking": Thinking(type="disabled")})
+        return request
+
+
 # Known fields that are not supported, each with the values that ask for nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
     "audio": (),
     "chat_template": (),
-    "continue_final_message": (False,),
     "data_parallel_rank": (),
     "documents": (),
     "function_call": (),
@@ -142,18 +185,12 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "guided_json": (),
     "guided_regex": (),
     "guided_whitespace_pattern": (),
-    "include_stop_str_in_output": (False,),
     "kv_transfer_params": (),
     "lora": (),
     "mm_processor_kwargs": (),
     "modalities": (["text"],),
     "moderation": (),
     "prediction": (),
-    "separate_reasoning": (True,),
-    "skip_special_tokens": (True,),
-    "task": (),
-    "thinking_token_budget": (),
-    "truncate_prompt_tokens": (),
     "web_search_options": (),
 }
 _HINTS = {
@@ -168,34 +205,49 @@ _HINTS = {
 }
 
 
-def read_chat(body: Mapping[str, Any]) -> tuple[ChatRequest, list[str]]:
+def read_chat(
+    body: Mapping[str, Any], policy: Policy | None = None
+) -> tuple[ChatRequest, list[str]]:
     """The request, and the names of fields that nobody knows; BadRequest names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
-    if given.get("model") == "":
-        del given["model"]  # naming no model is not naming one
-    for name, neutral in _UNSUPPORTED.items():
-        if name in given and not any(_is_same(given[name], value) for value in neutral):
-            hint = f"; {_HINTS[name]}" if name in _HINTS else ""
-            message = f"{name} is not supported{hint}"
-            raise BadRequest(message, code="unsupported_parameter", param=name)
-    known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | _NO_EFFECT
+    policy = policy or Policy()
+    given = given_fields(body)
+    refuse_unsupported(given, _UNSUPPORTED, _HINTS)
+    known = ChatRequest.model_fields.keys() | _UNSUPPORTED.keys() | NO_EFFECT
     unknown = [name for name in given if name not in known]
     try:
-        request = ChatRequest.model_validate(given)
+        request = ChatRequest.model_validate(given).under(policy)
     except ValidationError as error:
         raise explain(error) from None
-    request.check()
+    request.check(policy)
     check_conversation(request.messages)
     request.calling.check()
     _check_together(request)
+    _check_allowed(request, policy)
     return request, unknown
 
 
 def _check_together(request: ChatRequest) -> None:
     if request.top_logprobs and not request.logprobs:
-        message = "top_logprobs are reported with logprobs: true only"
-        raise BadRequest(message, code="conflicting_parameters", param="top_logprobs")
+        raise conflict("top_logprobs are reported with logprobs: true only", "top_logprobs")
+    if request.add_generation_prompt is request.continue_final_message:
+        text = "continue_final_message: true and add_generation_prompt: false go together"
+        raise conflict(text, "add_generation_prompt")
+    if request.continue_final_message:
+        check_continued(request.messages)
+    if request.instruction is not None and request.is_continued:
+        raise conflict("a task is no answer that has begun", "task")
+    if request.truncate_prompt_tokens is not None and request.image_sources:
+        raise conflict("a prompt with images is not cut", "truncate_prompt_tokens")
 
 
-def _is_same(value: object, neutral: object) -> bool:
-    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral
+def _check_allowed(request: ChatRequest, policy: Policy) -> None:
+    """What other servers of the model do not take is refused if the operator wants so."""
+    if request.instruction is not None and not policy.allow_tasks:
+        text = "task: quick instructions are switched off on this server"
+        raise HttpError(501, "not_implemented", text, {"x-should-retry": "false"})
+    if request.effort is None:
+        return
+    if policy.deepseek_compat_errors and request.calling.is_forced:
+        raise conflict("Thinking mode does not support this tool_choice", "tool_choice")
+    if policy.strict_reasoning_passback:
+        check_reasoning(request.messages)

@@ -14,7 +14,9 @@ from diptych.gateway.answer import Answer
 from diptych.gateway.chat import calls
 from diptych.gateway.errors import envelope
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs, shape
+from diptych.gateway.policy import ReasoningField
 from diptych.gateway.sse import DONE, KEEP_ALIVE, event
+from diptych.gateway.usage import usage
 from diptych.text.pieces import Piece, Section, Text
 
 
@@ -25,14 +27,18 @@ class ChatShapes:
     model: str
     fingerprint: str
     prompt_tokens: int
-    has_reasoning: bool  # thinking, and shown
+    has_reasoning: bool  # thinking, and shown by itself
+    reasoning_field: ReasoningField = "reasoning_content"
+    num_choices: int = 1
     has_usage: bool = False
+    closes_with_usage: bool = False  # DeepSeek's way: in the last choice's last chunk
     has_running_usage: bool = False
     has_token_ids: bool = False
     logprobs: Logprobs | None = None  # if asked for
     prompt_logprobs: PromptLogprobs | None = None  # likewise
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
+    _closed: list[Answer] = field(default_factory=list)
 
     @property
     def keep_alive(self) -> bytes:
@@ -42,7 +48,7 @@ class ChatShapes:
         """First chunk of a choice; that of the first one tells of the prompt."""
         delta: dict[str, Any] = {"role": "assistant", "content": ""}
         if self.has_reasoning:
-            delta = {"role": "assistant", "content": None, "reasoning_content": ""}
+            delta = {"role": "assistant", "content": None, **self._reasoning("")}
         more = self._prompt_logprobs(prompt_logprobs) if answer.index == 0 else {}
         return self._chunk(answer, delta, more=more)
 
@@ -54,7 +60,7 @@ class ChatShapes:
         if piece.section is Section.REASONING:
             if not self.has_reasoning:
                 return b""
-            delta = {"reasoning_content": piece.text}
+            delta = self._reasoning(piece.text)
         else:
             delta = {"content": piece.text}
         return self._chunk(answer, delta, logprobs=self._logprobs(answer, [piece]))
@@ -66,11 +72,14 @@ class ChatShapes:
 
     def closing(self, answer: Answer) -> bytes:
         """Last chunk of a choice."""
-        return self._chunk(answer, {}, is_last=True)
+        self._closed.append(answer)
+        is_end = self.closes_with_usage and len(self._closed) == self.num_choices
+        more = {"usage": self.usage(self._closed)} if is_end else {}
+        return self._chunk(answer, {}, more=more, is_last=True)
 
     def ending(self, answers: Sequence[Answer]) -> bytes:
         """The usage, if asked for, and the end of the stream."""
-        if not self.has_usage:
+        if not self.has_usage or self.closes_with_usage:
             return DONE
         return event(self._head() | {"choices": [], "usage": self.usage(answers)}) + DONE
 
@@ -87,7 +96,7 @@ class ChatShapes:
                 "content": _text(pieces, Section.CONTENT),
             }
             if self.has_reasoning:
-                message["reasoning_content"] = _text(pieces, Section.REASONING)
+                message |= self._reasoning(_text(pieces, Section.REASONING))
             if made := calls.whole(pieces):
                 message["tool_calls"] = made
             choice = {
@@ -106,19 +115,18 @@ class ChatShapes:
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """Tokens so far; the prompt counts once."""
-        completion = sum(len(answer.token_ids) for answer in answers)
-        hits = min(answers[0].cached_tokens, self.prompt_tokens)
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": completion,
-            "total_tokens": self.prompt_tokens + completion,
-            "prompt_tokens_details": {"cached_tokens": hits},
-            "completion_tokens_details": {
-                "reasoning_tokens": sum(answer.reasoning_tokens for answer in answers)
-            },
-            "prompt_cache_hit_tokens": hits,
-            "prompt_cache_miss_tokens": self.prompt_tokens - hits,
-        }
+        return usage(
+            self.prompt_tokens,
+            answers[0].cached_tokens,
+            sum(len(answer.token_ids) for answer in answers),
+            sum(answer.reasoning_tokens for answer in answers),
+        )
+
+    def _reasoning(self, text: str) -> dict[str, Any]:
+        """Under the name that clients of this server look for."""
+        if self.reasoning_field == "both":
+            return {"reasoning_content": text, "reasoning": text}
+        return {self.reasoning_field: text}
 
     def _logprobs(self, answer: Answer, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if self.logprobs is None:
@@ -159,12 +167,12 @@ class ChatShapes:
             choice["stop_reason"] = answer.stop_reason
         if self.has_token_ids:
             choice["token_ids"] = answer.take_ids()
-        chunk = self._head() | {"choices": [choice], **(more or {})}
+        chunk = self._head() | {"choices": [choice]}
         if self.has_running_usage:
             chunk["usage"] = self.usage([answer])
-        elif self.has_usage:
+        elif self.has_usage or self.closes_with_usage:
             chunk["usage"] = None
-        return event(chunk)
+        return event(chunk | dict(more or {}))
 
 
 def _text(pieces: Sequence[Piece], section: Section) -> str:

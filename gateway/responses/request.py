@@ -8,12 +8,12 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.fields import Int, explain
+from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import STRICT
 from diptych.gateway.responses.conversation import Conversation
 from diptych.gateway.responses.items import Input
 from diptych.gateway.responses.tools import Choice, Tool, Toolbox
-from diptych.gateway.translation import EXTENSIONS, Names, Translation, refuse_unsupported
+from diptych.gateway.translation import EXTENSIONS, Names, Translation
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -120,7 +120,7 @@ class Asked:
 
 def translate(body: Mapping[str, Any]) -> Asked:
     """The chat request that is meant; BadRequest names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
+    given = given_fields(body)
     refuse_unsupported(given, _UNSUPPORTED, _HINTS)
     try:
         request = ResponsesRequest.model_validate(given)

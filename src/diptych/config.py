@@ -7,6 +7,7 @@ variable `DIPTYCH_MAX_MODEL_LEN` and the key `max_model_len` of the TOML file gi
 import difflib
 import ipaddress
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ PREFIX = "DIPTYCH_"
 CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
 SECRET_BYTES = 32
 MIN_SECRET_CHARS = 16
+
+_ALIAS = re.compile(r"[A-Za-z0-9._:/*-]{1,128}(=(plain|thinking))?")
 
 
 def default_data_dir() -> Path:
@@ -55,6 +58,13 @@ def _networks(value: str) -> str:
     return value
 
 
+def _aliases(value: str) -> str:
+    for alias in filter(None, map(str.strip, value.split(","))):
+        if not _ALIAS.fullmatch(alias):
+            raise ValueError("expected names, each alone or with =plain or =thinking behind it")
+    return value
+
+
 def _redis_url(value: SecretStr | None) -> SecretStr | None:
     if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://")):
         raise ValueError("expected redis://host:port/number, or rediss:// for TLS")
@@ -82,6 +92,7 @@ WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
 Networks = Annotated[str, AfterValidator(_networks)]
+Aliases = Annotated[str, AfterValidator(_aliases)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
@@ -175,7 +186,56 @@ class Public(Common):
     )
 
 
-class GatewaySettings(Public, ServingSettings):
+class ApiSettings(Common):
+    """What an operator decides about the API: `gateway/policy.py` hands it on."""
+
+    sampling_policy: Literal["honor", "deepseek"] = Field(
+        "honor", description="honor what clients send, or fix it as DeepSeek's own API does"
+    )
+    model_aliases: Aliases = Field(
+        "",
+        description="more names of the model, comma-separated; * stands for anything, =plain or "
+        "=thinking behind a name is its default",
+    )
+    reasoning_field: Literal["reasoning_content", "reasoning", "both"] = Field(
+        "reasoning_content", description="where answers tell the model's reasoning"
+    )
+    stream_usage_style: Literal["openai", "deepseek"] = Field(
+        "openai", description="usage of a stream in a chunk of its own if asked for, or always"
+    )
+    keepalive_style: Literal["comment+chunk", "chunk", "comment", "off"] = Field(
+        "comment+chunk", description="what a silent stream sends"
+    )
+    nonstream_keepalive_s: float | None = Field(
+        None, gt=0, description="seconds between blank lines before a whole answer; default: none"
+    )
+    queue_timeout_s: float = Field(
+        600, gt=0, le=3600, description="how long a request may wait for a worker, in seconds"
+    )
+    map_user_to_user_id: bool = Field(False, description="take user for user_id")
+    allow_raw_special: bool = Field(True, description="raw prompts may spell special tokens")
+    messages_default_thinking: bool = Field(
+        True, description="whether Messages requests think that do not say"
+    )
+    clip_explicit_max_tokens: bool = Field(
+        False, description="shorten an explicit limit that exceeds the context, not refuse it"
+    )
+    strict_reasoning_passback: bool = Field(
+        False, description="refuse calls in a thinking history without reasoning_content"
+    )
+    deepseek_compat_errors: bool = Field(
+        False, description="refuse forced calls in thinking mode, as DeepSeek's own API does"
+    )
+    max_n: int = Field(16, ge=1, le=128, description="most choices of a request")
+    allow_tasks: bool = Field(False, description="accept quick instructions (task)")
+    allow_render: bool = Field(False, description="offer the endpoint that shows a prompt")
+    allow_openapi: bool = Field(True, description="describe the API at /openapi.json")
+    git_commit: str = Field(
+        "", pattern=r"^([0-9a-f]{7,64})?$", description="commit of this build, which /version tells"
+    )
+
+
+class GatewaySettings(Public, ApiSettings, ServingSettings):
     """`diptych gateway`."""
 
     router: Address = Field("127.0.0.1:7000", description="the router's address")

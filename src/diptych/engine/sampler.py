@@ -2,6 +2,7 @@
 
 A token is a function of the logits, the request's tokens and its parameters, in this order:
 
+0. the end of reasoning whose budget is used up, whatever else is asked
 1. logit bias; repetition, frequency and presence penalties
 2. bans: ids that are never said, allowed ids, bad words, no end before `min_tokens`, the grammar
 3. z / temperature; greedy is the largest
@@ -68,6 +69,10 @@ class Sampler:
         sampling, position = request.generation.sampling, len(request.tokens)
         if not np.abs(logits).max() <= LARGEST:  # also false for NaN
             raise Broken(f"the logits at position {position} are not finite")
+        if sampling.thinking is not None:
+            forced = sampling.thinking.forced(request.tokens, len(request.generation.prompt))
+            if forced is not None:
+                return forced
         z = logits.astype(np.float64)
         bias(z, sampling)
         if sampling.has_penalties:

@@ -7,7 +7,7 @@ from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Ove
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
-from diptych.core.sampling import Sampling
+from diptych.core.sampling import Budget, Sampling
 from diptych.core.step import Chunk, Logprob, Row
 from diptych.transport.errors import kind_of, make
 
@@ -90,6 +90,8 @@ def sampling_to_pb(s: Sampling) -> pb.Sampling:
         allowed_token_ids=pack_ids(s.allowed_token_ids),
         logprobs=0 if s.logprobs is None else s.logprobs + 1,
         prompt_logprobs=0 if s.prompt_logprobs is None else s.prompt_logprobs + 1,
+        thinking_budget=s.thinking.num_tokens if s.thinking else None,
+        thinking_ends=pack_ids(s.thinking.ends) if s.thinking else b"",
     )
 
 
@@ -115,9 +117,16 @@ def sampling_from_pb(s: pb.Sampling) -> Sampling:
         allowed_token_ids=_ids("allowed_token_ids", s.allowed_token_ids),
         logprobs=s.logprobs - 1 if s.logprobs else None,
         prompt_logprobs=s.prompt_logprobs - 1 if s.prompt_logprobs else None,
+        thinking=_budget_from_pb(s),
     )
     sampling.check()
     return sampling
+
+
+def _budget_from_pb(s: pb.Sampling) -> Budget | None:
+    if not s.HasField("thinking_budget"):
+        return None
+    return Budget(s.thinking_budget, _ids("thinking_token_budget", s.thinking_ends))
 
 
 def _constraint_to_pb(generation: Generation) -> pb.Constraint | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diptych.core.errors import Broken
-from diptych.core.sampling import Sampling
+from diptych.core.sampling import Budget, Sampling
 from diptych.engine import sampler as sampling_module
 from diptych.engine.outcome import Scored
 from diptych.engine.requests import Request
@@ -211,6 +211,26 @@ def test_a_bad_word_is_cut_before_its_last_token() -> None:
     assert sample(logits, how, output=[3]) == 3
     assert sample(logits, how, output=[3, 0]) == 4
     assert Sampler(EOS).sample(np.array(logits), make_request(how, prompt=[3])) == 4
+
+
+def test_reasoning_ends_when_its_budget_is_used_up_whatever_else_is_asked() -> None:
+    how = replace(
+        GREEDY,
+        thinking=Budget(2, (4, 5)),
+        logit_bias=((4, -100.0),),
+        bad_words=((4,),),
+        allowed_token_ids=(3,),
+    )
+    logits = [0, 0, 0, 1.0, 0, 0]
+    outputs = [[], [3], [3, 3], [3, 3, 4], [3, 4], [5, 3], [3, 3, 3]]
+    found = [sample(logits, how, output=output) for output in outputs]
+    assert found == [3, 3, 4, 3, 3, 3, 3]
+
+
+def test_no_budget_is_no_reasoning_and_what_the_prompt_holds_does_not_end_it() -> None:
+    how = replace(GREEDY, thinking=Budget(0, (4,)))
+    request = make_request(how, prompt=[4, 2])
+    assert Sampler(EOS).sample(np.array([0, 0, 9.0, 0, 0]), request) == 4
 
 
 def test_a_row_without_any_token_left_fails_alone() -> None:

@@ -14,6 +14,7 @@ from diptych.gateway import app, served
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import Policy
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience
 from diptych.gateway.traffic import Traffic
@@ -154,10 +155,11 @@ async def serve() -> AsyncIterator[Serve]:
         *segments: Segment,
         deadlines: Deadlines | None = None,
         patience: Patience | None = None,
+        policy: Policy | None = None,
         is_hybrid: bool = False,
         **output: Any,
     ) -> Site:
-        model = served.load(TINY, "tiny", b"master", lambda: site.fleet)
+        model = served.load(TINY, "tiny", b"master", lambda: site.fleet, policy)
         ids = output.pop("token_ids", None) or model.tokenizer.encode(segments)
         hops = ScriptedHops(Output(ids, **output), is_hybrid=is_hybrid)
         pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)), deadlines)

@@ -85,6 +85,18 @@ async def test_long_texts_are_tokenised_elsewhere_with_the_same_result(text: str
     model.close()
 
 
+async def test_prompts_of_one_request_are_encoded_as_if_alone() -> None:
+    model = served.load(TINY, "m", MASTER, lambda: None)
+    identity = Identity(b"n" * 16, 100_000, 8)
+    prompts = [[Marker.BOS, "one"], [5, 6, 7] * 2000, ["three"]]
+    found = await model.encode_all(prompts, identity, "tenant", "user", "salt")
+    alone = [await model.encode(each, identity, "tenant", "user", "salt") for each in prompts]
+    assert found == alone
+    assert found[1].token_ids == (5, 6, 7) * 2000
+    assert any(thread.name.startswith("tokenize") for thread in threading.enumerate())
+    model.close()
+
+
 async def test_the_loop_goes_on_while_a_long_text_is_tokenised() -> None:
     model = served.load(TINY, "m", MASTER, lambda: None)
     identity = Identity(b"n" * 16, 2**20, 128)

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
+import orjson
 import pytest
 
+from diptych.core.errors import BadRequest
 from diptych.gateway.errors import ClientGone
 from diptych.gateway.stream import Outbox, Patience
 from diptych.text.markers import Marker
@@ -93,7 +95,7 @@ async def test_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) ->
     assert client.sent[-1].get("more_body", True)
 
 
-def test_too_much_unread_is_the_end() -> None:
+async def test_too_much_unread_is_the_end() -> None:
     outbox = Outbox(max_bytes=100)
     outbox.put(b"x" * 100)
     with pytest.raises(ClientGone):
@@ -127,3 +129,83 @@ async def test_chunks_leave_with_their_step(serve: Any, visit: Any) -> None:
     assert len(client.sent) >= last - 1
     site.hops.release()
     await client.over()
+
+
+@pytest.mark.parametrize(
+    ("style", "filler"),
+    [("comment", b": keep-alive\n\n"), ("chunk", b"data: {"), ("off", b"")],
+)
+async def test_silence_is_filled_as_the_operator_likes(
+    serve: Any, visit: Any, style: Any, filler: bytes
+) -> None:
+    patience = Patience(headers_s=0.02, silence_s=0.02, no_op_s=0.04, style=style)
+    site = serve("x", EOS, patience=patience)
+    site.hops.holds = {"queue"}
+    client = visit(site, stream=True)
+    await site.hops.reached("queue")
+    await asyncio.sleep(0.2)
+    assert client.sent[0]["status"] == 200
+    fillers = [message["body"] for message in client.sent[1:]]
+    assert bool(fillers) is bool(filler)
+    assert all(each.startswith(filler) for each in fillers)
+    if style == "chunk":
+        assert all(b'"delta":{},"finish_reason":null' in each for each in fillers)
+    else:
+        assert not any(b"data:" in each for each in fillers)
+    site.hops.release()
+    await client.over()
+    assert client.body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_t27_a_whole_answer_waits_with_its_status(serve: Any, visit: Any) -> None:
+    site = serve("x", EOS)
+    site.hops.failures["prefill"] = [BadRequest("no")]
+    site.hops.holds = {"queue"}
+    client = visit(site)
+    await site.hops.reached("queue")
+    await asyncio.sleep(0.05)
+    assert client.sent == []
+    site.hops.release()
+    await client.over()
+    assert client.sent[0]["status"] == 400
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_blank_lines_may_come_before_a_whole_answer(
+    serve: Any, visit: Any, fails: bool
+) -> None:
+    site = serve("x", EOS, patience=Patience(blank_s=0.02))
+    if fails:
+        site.hops.failures["prefill"] = [BadRequest("no")]
+    site.hops.holds = {"queue"}
+    client = visit(site)
+    await client.heard(b"\n\n\n")
+    start = client.sent[0]
+    assert start["status"] == 200
+    names = {name for name, _ in start["headers"]}
+    assert b"content-length" not in names and b"x-request-id" in names
+    site.hops.release()
+    await client.over()
+    answer = orjson.loads(client.body)
+    assert ("error" in answer) is fails
+    assert fails or answer["choices"][0]["message"]["content"] == "x"
+    assert not client.sent[-1].get("more_body", False)
+
+
+async def test_an_early_whole_answer_has_no_blank_lines(serve: Any) -> None:
+    site = serve("x", EOS, patience=Patience(blank_s=5))
+    reply = await site.ask()
+    assert reply.content.startswith(b"{") and int(reply.headers["content-length"])
+
+
+async def test_a_client_that_leaves_between_blank_lines_is_forgotten(
+    serve: Any, visit: Any
+) -> None:
+    site = serve("x", EOS, patience=Patience(blank_s=0.02))
+    site.hops.holds = {"queue"}
+    client = visit(site)
+    await client.heard(b"\n")
+    client.leave()
+    await client.over()
+    await site.pipeline.close()
+    assert site.hops.is_at_baseline

@@ -113,7 +113,7 @@ def test_a_wrong_value_is_refused_by_name(field: str, value: Any, code: str) -> 
         ),
         ({"role": "assistant", "content": None, "prefix": True}, "invalid_messages", "messages[1]"),
         (
-            {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},
             "unsupported_content_part",
             "messages[1].content[0]",
         ),
@@ -167,12 +167,17 @@ def test_of_two_names_of_reasoning_the_first_counts() -> None:
         {"guided_regex": "a"},
         {"guided_choice": ["a"]},
         {"guided_decoding_backend": "any"},
-        {"skip_special_tokens": False},
         {"audio": {}},
         {"modalities": ["text", "audio"]},
         {"chat_template": "x"},
         {"kv_transfer_params": {}},
-        {"thinking_token_budget": 9},
+        {"web_search_options": {}},
+        {"prediction": {}},
+        {"moderation": {}},
+        {"lora": "x"},
+        {"documents": []},
+        {"mm_processor_kwargs": {}},
+        {"data_parallel_rank": 0},
     ],
 )
 def test_what_we_cannot_do_is_refused_and_not_ignored(fields: dict[str, Any]) -> None:
@@ -196,6 +201,37 @@ def test_fields_that_ask_for_nothing_are_accepted() -> None:
         "service_tier": "auto",
     }
     assert read_chat(body(**neutral))[1] == []
+
+
+DOCUMENTED = """
+    model messages stream stream_options max_completion_tokens max_tokens temperature top_p top_k
+    min_p presence_penalty frequency_penalty repetition_penalty seed stop n logprobs top_logprobs
+    logit_bias response_format tools tool_choice parallel_tool_calls thinking reasoning_effort
+    user_id user safety_identifier prompt_cache_key metadata store service_tier verbosity functions
+    function_call audio modalities prediction web_search_options moderation min_tokens ignore_eos
+    stop_token_ids include_stop_str_in_output skip_special_tokens bad_words allowed_token_ids
+    structured_outputs regex ebnf chat_template_kwargs thinking_token_budget include_reasoning
+    separate_reasoning stream_reasoning continue_final_message add_generation_prompt task
+    cache_salt priority request_id rid return_token_ids prompt_logprobs truncate_prompt_tokens
+    kv_transfer_params data_parallel_rank chat_template documents mm_processor_kwargs lora
+    guided_json guided_regex guided_choice guided_grammar guided_decoding_backend
+    guided_whitespace_pattern
+""".split()
+
+
+def test_every_documented_field_is_known_by_what_it_refuses_or_does() -> None:
+    """An object of no use to any field: it is refused, or the field takes anything."""
+    takes_anything = {"metadata", "store", "service_tier", "verbosity"}
+    has_all_optional = {"chat_template_kwargs", "stream_options", "response_format", "logit_bias"}
+    silent = set()
+    for name in DOCUMENTED:
+        try:
+            _, unknown = read_chat({**body(stream=True), name: {"odd": True}})
+            silent.add(name)
+            assert unknown == []
+        except BadRequest as error:
+            assert (error.param or "").startswith(name), error
+    assert silent - takes_anything <= has_all_optional | {"structured_outputs"}
 
 
 def test_unknown_fields_are_named() -> None:
