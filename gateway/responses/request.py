@@ -168,6 +168,8 @@ def _fields(request: ResponsesRequest, toolbox: Toolbox) -> dict[str, Any]:
         "tools": toolbox.definitions,
         "response_format": _format(request.text.format),
     }
+    if request.reasoning.effort not in (None, "none"):
+        chat["thinking"] = {"type": "enabled"}  # there is no other switch
     if request.top_logprobs or LOGPROBS in request.include:
         chat |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return chat
