@@ -25,8 +25,9 @@ from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
+from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
 from diptych.gateway.served import Served
-from diptych.gateway.signpost import RENDER, Signpost, no_response
+from diptych.gateway.signpost import RENDER, Signpost
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
 from diptych.gateway.tokens.converter import Converter
@@ -71,7 +72,7 @@ def build(
     for path, probe in _probes(probes, policy).items():
         pages.add_route(path, probe, methods=["GET"])
     for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
-        pages.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
+        pages.add_route(path, not_stored, methods=["GET", "POST", "DELETE"])
     app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
         app = partial(door.pass_through, app)
@@ -94,6 +95,7 @@ def _dialects(served: Served) -> dict[str, Dialect]:
     ours: dict[str, Dialect] = {
         "/chat/completions": ChatDialect(served),
         "/completions": CompletionDialect(served),
+        "/responses": ResponsesDialect(served),
     }
     messages = MessagesDialect(served)
     found = {base + path: dialect for path, dialect in ours.items() for base in _BASES}

@@ -17,14 +17,20 @@ from diptych.gateway.openapi.operation import (
     WITH_A_BODY,
     Operation,
 )
-from diptych.gateway.openapi.requests import ChatToTokenize, MessageRequest, MessageToCount
+from diptych.gateway.openapi.requests import (
+    ChatToTokenize,
+    MessageRequest,
+    MessageToCount,
+    ResponseRequest,
+)
+from diptych.gateway.responses.reply import ResponseReply
 from diptych.gateway.signpost import RENDER
 from diptych.gateway.tokens.request import TextToTokens, TokensToText
 
 
 def operations(*, has_render: bool) -> list[Operation]:
     """All of them; `has_render`: prompts may be shown."""
-    found = [*_generating(), *_anthropic(), *_of_tokens(), *_of_models(), *_probes()]
+    found = [*_generating(), *_responses(), *_anthropic(), *_of_tokens(), *_of_models(), *_probes()]
     if has_render:
         found.append(
             Operation(
@@ -58,6 +64,26 @@ def _generating() -> Iterator[Operation]:
         GENERATING,
         can_stream=True,
     )
+
+
+def _responses() -> Iterator[Operation]:
+    yield Operation(
+        "POST",
+        "/v1/responses",
+        "Answer a conversation, without keeping it",
+        {200: ResponseReply},
+        ResponseRequest,
+        GENERATING,
+        can_stream=True,
+    )
+    for method in ("GET", "POST", "DELETE"):
+        yield Operation(
+            method,
+            "/v1/responses/{id}",
+            "No response is kept: there is none to be found",
+            {},
+            errors=BEHIND_THE_DOOR | {404},
+        )
 
 
 def _anthropic() -> Iterator[Operation]:

@@ -2,7 +2,8 @@
 
 from diptych.gateway.anthropic.request import CountRequest, MessagesRequest
 from diptych.gateway.chat.request import ChatRequest
-from diptych.gateway.generation import Stops
+from diptych.gateway.generation import OutputLimit, Stops
+from diptych.gateway.responses.request import ResponsesRequest
 
 
 class ChatToTokenize(ChatRequest):
@@ -25,3 +26,13 @@ class MessageRequest(MessagesRequest):
     temperature: float | None = None
     top_p: float | None = None
     stop_sequences: Stops | None = None
+
+
+class ResponseRequest(ResponsesRequest):
+    """A request for a response."""
+
+    model: str
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: OutputLimit | None = None
