@@ -171,3 +171,22 @@ def test_bounds_have_the_names_that_json_schema_knows(described: Any) -> None:
     assert {"minimum": 0, "maximum": 20, "type": "integer"} in properties["logprobs"]["anyOf"]
     assert properties["temperature"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 2}
     assert "title" not in properties["logprobs"] and "default" not in properties["logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("field", "fine", "wrong"),
+    [
+        ("stop", ["x", ["x", "y"], None], [5, "", ["x"] * 17]),
+        ("task", ["title", None], ["dance", 5]),
+        ("tool_choice", ["auto", {"type": "function", "function": {"name": "x"}}], ["maybe", 5]),
+        ("reasoning_effort", ["max", 30, None], ["huge", 0, 101]),
+        ("top_k", [-1, 5, None], [-2, "5"]),
+    ],
+)
+def test_values_are_described_as_they_are_read(
+    described: Any, field: str, fine: list[Any], wrong: list[Any]
+) -> None:
+    properties = described["components"]["schemas"]["ChatRequest"]["properties"]
+    validator = jsonschema.Draft202012Validator(properties[field])
+    assert all(map(validator.is_valid, fine))
+    assert not any(map(validator.is_valid, wrong))
