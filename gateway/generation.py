@@ -27,8 +27,10 @@ MAX_BAD_WORD_CHARS = 1000
 MAX_USER_BYTES = 512
 ALL_THAT_FIT = -1  # of a prompt's tokens
 
-# Known fields that are accepted, whatever they hold, and change nothing.
-NO_EFFECT = frozenset({"metadata", "service_tier", "store", "verbosity"})
+# Known fields that are accepted and change nothing; the first take any value.
+NO_EFFECT = frozenset({"metadata", "service_tier", "store", "verbosity"}) | {
+    "prompt_cache_key", "request_id", "rid", "safety_identifier",
+}  # fmt: skip
 
 
 def _one_or_many(value: Any) -> Any:

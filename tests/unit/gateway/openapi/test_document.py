@@ -40,7 +40,7 @@ def routes_of(site: Any) -> set[tuple[str, str]]:
     front: Any = site.app
     return {
         (method, route.path.replace(":path", ""))
-        for route in front._app.pages.routes
+        for route in front._app._pages.routes
         if isinstance(route, Route)
         for method in methods_of(route)
     }
