@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diptych.core.errors import BadRequest
 from diptych.gateway.chat.preparation import Prepared, prepare
 from diptych.gateway.chat.request import ChatRequest, read_chat
+from diptych.gateway.pipeline import Call
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import Visit
 
@@ -70,7 +71,16 @@ class Translation:
         """The chat request, ready to run."""
         request = self.read()
         with self.names.spoken():
-            return request, await prepare(request, visit, served)
+            prepared = await prepare(request, visit, served)
+        return request, replace(prepared, calls=tuple(map(self._named, prepared.calls)))
+
+    def _named(self, call: Call) -> Call:
+        """With the client's name of the field that constrains: an engine may yet refuse it."""
+        constraint = call.generation.constraint
+        if constraint is None:
+            return call
+        constraint = replace(constraint, param=self.names.own(constraint.param))
+        return replace(call, generation=replace(call.generation, constraint=constraint))
 
 
 def refuse_unsupported(

@@ -110,3 +110,12 @@ async def test_t107_users_do_not_share_cached_blocks(client: Any) -> None:
         await asked.whole(input="word " * 20, user_id=user)
     first, second, third = (want.hashes for want in asked.site.hops.wants)
     assert first == third != second
+
+
+async def test_what_an_engine_refuses_later_has_the_name_of_the_field_here(client: Any) -> None:
+    asked = client("{}", EOS)
+    schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    await asked.whole(text={"format": schema})
+    constraint = asked.site.hops.generations[-1].constraint
+    assert constraint is not None
+    assert constraint.param == "text.format.schema"
