@@ -33,6 +33,9 @@ bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits
 bench-gateway: setup  ## The gateway next to uvicorn alone (PEERS=FOLDER adds public routers)
 	$(BIN)/python tests/bench/gateway.py $(if $(PEERS),--peers $(PEERS))
 
+conformance: setup  ## Other people's clients against a running platform (ONLY=litellm, URL=http://...)
+	$(BIN)/python tests/conformance/run.py $(if $(ONLY),--only $(ONLY)) $(if $(URL),--url $(URL))
+
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
@@ -62,4 +65,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-kernels fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-kernels conformance fault gpu

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -20,7 +21,10 @@ from diptych.engine.port import EnginePort
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Span, Tracer, traceparent_var
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -31,17 +35,21 @@ log = logging.getLogger(__name__)
 
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(settings.worker_id, settings.log_level)
-    asyncio.run(_serve(settings))
+    logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
+    tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
+    asyncio.run(_serve(settings, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
-async def _serve(settings: WorkerSettings) -> None:
+async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     def on_step(output: StepOutput) -> None:
         service.on_step(output)
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
+    show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -49,12 +57,13 @@ async def _serve(settings: WorkerSettings) -> None:
         loop=asyncio.get_running_loop(),
         options=Options.of(settings),
         observer=measures,
+        on_grammar=measures.compiled,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    on_transfer = _transfers(measures.metrics)
+    on_transfer = _transfers(measures.metrics, tracer)
     puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=on_transfer)
-    service = DecodeService(engine, identity, puller)
+    service = DecodeService(engine, identity, puller, tracer=tracer)
     measures.metrics.pull(lambda: _readings(engine, service))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
@@ -130,8 +139,8 @@ def _readings(engine: EnginePort, service: DecodeService) -> Iterator[m.Reading]
     yield m.KV_TRANSFERS.at(service.num_pulls)
 
 
-def _transfers(metrics: m.Metrics) -> Callable[[Transfer], None]:
-    """Feeds metrics with what becomes of transfers."""
+def _transfers(metrics: m.Metrics, tracer: Tracer | None) -> Callable[[Transfer], None]:
+    """Feeds metrics and traces with what becomes of transfers."""
     seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
     size_bytes = metrics.counter(m.KV_TRANSFER_BYTES)
     damaged = metrics.counter(m.KV_CHECKSUM_FAILURES)
@@ -140,8 +149,17 @@ def _transfers(metrics: m.Metrics) -> Callable[[Transfer], None]:
         seconds.labels(transfer.result).observe(transfer.took_s)
         size_bytes.inc(transfer.size_bytes)
         damaged.inc(transfer.damaged)
+        if tracer is not None and (parent := traceparent_var.get()):
+            tracer.tell(_span(transfer), parent)
 
     return note
+
+
+def _span(transfer: Transfer) -> Span:
+    now_s = time.monotonic()
+    error = "" if transfer.result == "ok" else transfer.result
+    size = {"diptych.size_bytes": transfer.size_bytes}
+    return Span("worker.transfer", now_s - transfer.took_s, now_s, size, error)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served, tls
+from diptych.gateway.access import Access, admin_route_of
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
@@ -24,7 +25,7 @@ from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.policy import policy_of
 from diptych.gateway.server import DRAIN_S, Server, bind
 from diptych.gateway.tenancy import office as offices
-from diptych.gateway.tenancy.authentication import refuse_open_port
+from diptych.gateway.tenancy.authentication import Authentication, refuse_open_port
 from diptych.gateway.tenancy.office import Office
 from diptych.gateway.tenancy.peers import is_loopback
 from diptych.gateway.traffic import Traffic
@@ -32,7 +33,10 @@ from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
@@ -41,9 +45,12 @@ log = logging.getLogger(__name__)
 
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup("gateway", settings.log_level)
+    logs.setup(settings.gateway_id, settings.log_level, settings.log_format, Role.GATEWAY)
     ports = Ports(settings)
-    uvloop.run(_serve(settings, ports))
+    tracer = open_tracer(settings.otlp_endpoint, Role.GATEWAY, settings.gateway_id)
+    uvloop.run(_serve(settings, ports, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
 class Ports:
@@ -109,9 +116,10 @@ def _office_plan(
     )
 
 
-async def _serve(settings: GatewaySettings, ports: Ports) -> None:
+async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None) -> None:
     cluster_secret, master_key = secrets_of(settings)
     metrics = m.Metrics(Role.GATEWAY)
+    show_aliases(metrics, settings.metrics_alias, settings.model_name)
     measures = Measures(metrics)
     pool = SessionPool(settings.gateway_id)
     router = RouterClient(settings.router)
@@ -150,10 +158,20 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         version=lambda: model.version,
     )
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    public = app.build(model, traffic, pipeline, lambda: reporter.is_connected, office.door)
-    servers = {Server(public, ports.public_tls): ports.public}
+    public = app.build(
+        model,
+        traffic,
+        pipeline,
+        lambda: reporter.is_connected,
+        office.door,
+        has_page=settings.playground == "on",
+    )
+    access = Access(public, measures, tracer)
+    metrics.pull(lambda: _failures(office.authentication))
+    servers = {Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
-        servers[Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+        operators = Access(admin_app.build(site, entrance, levels), measures, name=admin_route_of)
+        servers[Server(operators, ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:
@@ -188,6 +206,11 @@ def _heard(reporter: Reporter) -> Fleet | None:
 def _readings(traffic: Traffic, pool: SessionPool) -> Iterator[m.Reading]:
     yield m.REQUESTS.at(traffic.num_running, "running")
     yield m.SESSIONS.at(pool.num_sessions)
+
+
+def _failures(authentication: Authentication) -> Iterator[m.Reading]:
+    for why, number in authentication.failures.items():
+        yield m.AUTH_FAILURES.at(number, why)
 
 
 def _num_gateways(fleet: Fleet | None) -> int:

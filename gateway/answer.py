@@ -1,5 +1,6 @@
 """One choice under way: tokens in, text out, and the count of both."""
 
+from collections import Counter
 from typing import Literal
 
 from diptych.core.phases import Finish
@@ -46,6 +47,13 @@ class Answer:
     @property
     def reasoning_tokens(self) -> int:
         return self._parser.reasoning_tokens
+
+    @property
+    def parsed(self) -> Counter[str]:
+        """Calls that are complete (`ok`), and what was odd."""
+        return Counter(ok=self._parser.num_calls) + Counter(
+            {oddity.value: number for oddity, number in self._parser.oddities.items()}
+        )
 
     def take_ids(self) -> list[int]:
         """Token ids that no earlier chunk has told."""

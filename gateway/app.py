@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
+from diptych.gateway import playground
 from diptych.gateway.anthropic.dialect import MessagesDialect
 from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.completions.dialect import CompletionDialect
@@ -25,9 +26,9 @@ from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
-from diptych.gateway.responses.dialect import ResponsesDialect
+from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
 from diptych.gateway.served import Served
-from diptych.gateway.signpost import RENDER, Signpost, no_response
+from diptych.gateway.signpost import RENDER, Signpost
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
 from diptych.gateway.tokens.converter import Converter
@@ -54,10 +55,11 @@ def build(
     is_connected: Callable[[], bool],
     door: Door | None = None,
     patience: Patience | None = None,
+    has_page: bool = True,
 ) -> App:
     """The application, ready for a server; `is_connected`: the router is heard now.
 
-    Without a door everybody is let in.
+    Without a door everybody is let in. `has_page`: the playground is served at `/`.
     """
     policy = served.policy
     usual = Patience(style=policy.keepalive_style, blank_s=policy.nonstream_keepalive_s)
@@ -72,7 +74,8 @@ def build(
     for path, probe in _probes(probes, policy).items():
         pages.add_route(path, probe, methods=["GET"])
     for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
-        pages.add_route(path, no_response, methods=["GET", "POST", "DELETE"])
+        pages.add_route(path, not_stored, methods=["GET", "POST", "DELETE"])
+    pages.routes.extend(playground.routes() if has_page else ())
     app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
         app = partial(door.pass_through, app)
@@ -134,7 +137,7 @@ class Switch:
     def __init__(self, endpoints: Mapping[str, App], pages: Router, signpost: Signpost) -> None:
         self._endpoints = endpoints
         self._signpost = signpost
-        self.pages = pages
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
@@ -143,7 +146,7 @@ class Switch:
             return await endpoint(scope, receive, send)
         scope["app"] = self  # so that the router raises what it finds wrong
         try:
-            await self.pages(scope, receive, send)
+            await self._pages(scope, receive, send)
         except HTTPException as found:
             raise self._signpost.refusal(scope["path"], found) from None
 

@@ -53,6 +53,7 @@ class Ask:
     user: str = ""
     choices_per_prompt: int = 1
     ignored: tuple[str, ...] = field(default=())  # fields that nobody knows
+    harmless: tuple[str, ...] = ()  # fields that we know and that changed nothing
 
     @property
     def headers(self) -> Mapping[str, str]:

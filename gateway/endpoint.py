@@ -1,7 +1,6 @@
 """One endpoint that generates: from a body to an answer, streamed or whole, in any dialect."""
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,12 +10,15 @@ import orjson
 
 from diptych.core.errors import DiptychError, Expired
 from diptych.core.step import Logprob
+from diptych.gateway import timings
 from diptych.gateway.answer import Answer
 from diptych.gateway.body import read_json
 from diptych.gateway.deadlines import client_timeout_s
 from diptych.gateway.dialect import Ask, Dialect, Shapes
 from diptych.gateway.errors import envelope_for
 from diptych.gateway.events import Emit, End
+from diptych.gateway.measures import OTHER
+from diptych.gateway.notes import Notes
 from diptych.gateway.pipeline import Call, Pipeline
 from diptych.gateway.stream import (
     Outbox,
@@ -31,8 +33,6 @@ from diptych.gateway.stream import (
 from diptych.gateway.tenancy.visit import Visit, visit_of
 from diptych.gateway.traffic import Traffic, shutting_down
 from diptych.text.pieces import Piece
-
-log = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -51,28 +51,33 @@ class Endpoint:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         timeout_s = client_timeout_s(headers)
         until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        visit = visit_of(scope)
+        visit.notes.wants_timings = timings.is_asked(headers)
         body = await read_json(headers, receive)
         with self._traffic.entered():
-            await unless_gone(receive, self._answer(body, visit_of(scope), send, until_s))
+            await unless_gone(receive, self._answer(body, visit, send, until_s))
 
     async def _answer(
         self, body: dict[str, Any], visit: Visit, send: Send, until_s: float | None
     ) -> None:
         began_s = time.monotonic()
+        notes = visit.notes
         async with _within(until_s):
             ask = await self._dialect.read(body, visit)
+        notes.ignored = ask.harmless + (OTHER,) * len(ask.ignored)
         if ask.is_stream:
 
             async def produce(outbox: Outbox) -> None:
                 async with _metered(visit, ask), _within(until_s):
-                    await self._stream(ask, outbox)
+                    await self._stream(ask, notes, outbox)
 
-            await stream(produce, send, visit.request_id, ask.headers, ask.shapes, self._patience)
+            request_id, patience = visit.request_id, self._patience
+            await stream(produce, send, request_id, ask.headers, ask.shapes, patience, notes)
         else:
 
             async def collect() -> bytes:
                 async with _metered(visit, ask), _within(until_s):
-                    return await self._whole(ask)
+                    return await self._whole(ask, notes)
 
             def headers() -> dict[str, str]:
                 spent_ms = round((time.monotonic() - began_s) * 1000)
@@ -82,28 +87,21 @@ class Endpoint:
                 return orjson.dumps(envelope_for(visit.endpoint, error, visit.request_id))
 
             await send_whole(collect, send, headers, failure, self._patience)
-        log.info(
-            "answered prompt_tokens=%d tokens=%d finish=%s seconds=%.3f",
-            ask.prompt_tokens,
-            ask.spent().completion,
-            ask.answers[0].finish_reason,
-            time.monotonic() - began_s,
-        )
 
-    async def _stream(self, ask: Ask, outbox: Outbox) -> None:
+    async def _stream(self, ask: Ask, notes: Notes, outbox: Outbox) -> None:
         choices = [_StreamedChoice(answer, ask.shapes, outbox) for answer in ask.answers]
-        await self._generate(ask, choices)
+        await self._generate(ask, notes, choices)
         outbox.put(ask.shapes.ending(ask.answers))
 
-    async def _whole(self, ask: Ask) -> bytes:
+    async def _whole(self, ask: Ask, notes: Notes) -> bytes:
         choices = [_CollectedChoice(answer) for answer in ask.answers]
-        await self._generate(ask, choices)
+        await self._generate(ask, notes, choices)
         return ask.shapes.whole(ask.answers, [choice.pieces for choice in choices])
 
-    async def _generate(self, ask: Ask, choices: "Sequence[_Choice]") -> None:
+    async def _generate(self, ask: Ask, notes: Notes, choices: "Sequence[_Choice]") -> None:
         """All choices at once; the first that fails ends the others."""
         runs = [
-            asyncio.create_task(self._run(call, choice))
+            asyncio.create_task(self._run(call, choice, notes))
             for call, choice in zip(ask.calls, choices, strict=True)
         ]
         cut = asyncio.create_task(self._traffic.cut.wait())
@@ -119,15 +117,19 @@ class Endpoint:
         finally:
             await end(*runs, cut)
 
-    async def _run(self, call: Call, choice: "_Choice") -> None:
-        choice.finish(*await self._pipeline.run(call, choice.put))
+    async def _run(self, call: Call, choice: "_Choice", notes: Notes) -> None:
+        choice.finish(*await self._pipeline.run(call, choice.put, notes.courses.append))
 
 
 @asynccontextmanager
 async def _metered(visit: Visit, ask: Ask) -> AsyncIterator[None]:
     """Generate inside: the caller's tokens are reserved, and settled however it ends."""
     async with visit.metered(ask.prompt_tokens, ask.max_new, ask.user, ask.spent):
-        yield
+        try:
+            yield
+        finally:
+            for answer in ask.answers:
+                visit.notes.parsed += answer.parsed
         visit.finish = ask.answers[0].finish_reason or ""
 
 

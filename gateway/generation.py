@@ -27,8 +27,10 @@ MAX_BAD_WORD_CHARS = 1000
 MAX_USER_BYTES = 512
 ALL_THAT_FIT = -1  # of a prompt's tokens
 
-# Known fields that are accepted, whatever they hold, and change nothing.
-NO_EFFECT = frozenset({"metadata", "service_tier", "store", "verbosity"})
+# Known fields that are accepted and change nothing; the first take any value.
+NO_EFFECT = frozenset({"metadata", "service_tier", "store", "verbosity"}) | {
+    "prompt_cache_key", "request_id", "rid", "safety_identifier",
+}  # fmt: skip
 
 
 def _one_or_many(value: Any) -> Any:
@@ -61,7 +63,8 @@ def _not_nothing(value: int) -> int:
 
 
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
-Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
+StopList = Annotated[list[Stop], Field(max_length=MAX_STOPS)]
+Stops = Annotated[StopList, BeforeValidator(_one_or_many, json_schema_input_type=Stop | StopList)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenId = Annotated[Int, Field(ge=0, lt=2**31)]
 Biases = Annotated[dict[int, float], BeforeValidator(_biases)]

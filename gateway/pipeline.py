@@ -22,6 +22,7 @@ from diptych.gateway.events import Effect, Event, Station
 from diptych.gateway.hops import DecodeCall, Hops, Lease, PrefillCall
 from diptych.gateway.journey import Journey
 from diptych.gateway.measures import Measures, OutputClock
+from diptych.gateway.notes import Course
 from diptych.prefill_service import client as prefill
 from diptych.router.client import DecodeAt, Have, PrefillAt, Resume, SkipTo, Want
 from diptych.telemetry.metrics import Metrics
@@ -56,12 +57,15 @@ class Pipeline:
         self.deadlines = deadlines or Deadlines()
         self._goodbyes: set[asyncio.Task[None]] = set()
 
-    async def run(self, call: Call, sink: Sink) -> tuple[on.End | None, int]:
+    async def run(
+        self, call: Call, sink: Sink, on_over: Callable[[Course], None] = lambda course: None
+    ) -> tuple[on.End | None, int]:
         """Feed the sink until the engine ends, or it has enough; the end and the cached tokens.
 
-        Raises the error that no retry could cure. Cancelled, it tells every station.
+        Raises the error that no retry could cure. Cancelled, it tells every station. However it
+        ends, `on_over` hears how it went.
         """
-        with self.measures.output(len(call.generation.prompt)) as clock:
+        with self.measures.output(len(call.generation.prompt), on_over) as clock:
             return await _Drive(self, call, sink, clock).run()
 
     def say_goodbye(self, work: Coroutine[object, object, None]) -> None:
@@ -252,10 +256,13 @@ class _Drive:
         async for said in lease:
             match said:
                 case PrefillAt():
+                    self._clock.placed(said.reasons, prefill=said.rank.worker_id)
                     self._post(on.PlacedPrefill(said.attempt, said.rank))
                 case SkipTo():
+                    self._clock.placed(said.reasons, decode=said.rank.worker_id)
                     self._post(on.PlacedHybrid(said.attempt, said.rank))
                 case DecodeAt():
+                    self._clock.placed(said.reasons, decode=said.rank.worker_id)
                     self._post(on.PlacedDecode(said.attempt, said.rank))
         raise Lost("the router ended the lease")
 

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from diptych.gateway.errors import HttpError
@@ -54,8 +52,3 @@ def _named(routes: Iterable[Route]) -> Iterable[str]:
 def methods_of(route: Route) -> Sequence[str]:
     """Those that were asked for; HEAD comes with GET by itself."""
     return sorted((route.methods or set()) - {"HEAD"})
-
-
-async def no_response(request: Request) -> Response:
-    """`/v1/responses/{id}`: whatever is asked of it, nothing was stored."""
-    raise HttpError(404, "response_not_found", "Responses are not stored here.")

@@ -14,7 +14,10 @@ from diptych.core.errors import Broken, DiptychError
 from diptych.gateway.alarm import Alarm
 from diptych.gateway.dialect import Shapes
 from diptych.gateway.errors import ClientGone
+from diptych.gateway.notes import Notes
 from diptych.gateway.policy import KeepAliveStyle
+
+UNREAD = "unread"  # why a stream was cut: the client did not read
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,7 @@ async def stream(
     headers: Mapping[str, str],
     shapes: Shapes,
     patience: Patience,
+    notes: Notes,
 ) -> None:
     """Run `work`, sending what it puts. An error before the headers is raised; later it is told."""
     outbox, client = Outbox(patience.unread_bytes), _Client(send, patience.unread_s)
@@ -135,12 +139,19 @@ async def stream(
         if first is None:
             await producer  # raises what happened
         await client.start(_HEADERS | dict(headers))
-        await _forward(outbox, first or _filler(shapes, patience), client, shapes, patience)
+        filler = b"" if first else _filler(shapes, patience)
+        notes.keepalives += bool(filler)
+        first = first or filler
+        await _forward(outbox, first, client, shapes, patience, notes)
         try:
             await producer
         except DiptychError as error:
+            notes.cut = error.code
             await client.give(shapes.failing(error, request_id))
         await client.give(b"", is_last=True)
+    except ClientGone:
+        notes.cut = UNREAD
+        raise
     finally:
         client.close()
         await end(producer)
@@ -190,7 +201,12 @@ async def send_whole(
 
 
 async def _forward(
-    outbox: Outbox, first: bytes, client: _Client, shapes: Shapes, patience: Patience
+    outbox: Outbox,
+    first: bytes,
+    client: _Client,
+    shapes: Shapes,
+    patience: Patience,
+    notes: Notes,
 ) -> None:
     data: bytes | None = first
     silent_s = 0.0
@@ -198,6 +214,7 @@ async def _forward(
         if not data:
             silent_s += patience.silence_s
             data = _filler(shapes, patience)
+            notes.keepalives += bool(data)
             if silent_s >= patience.no_op_s and patience.style == "comment+chunk":
                 silent_s = 0.0
                 data += shapes.no_op()

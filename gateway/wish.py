@@ -54,7 +54,8 @@ async def encode(
     elif kept == ALL_THAT_FIT:
         kept = max(1, identity.max_model_len - (asked or 1))
     tenant, user = visit.caller.tenant, request.user_id
-    return await served.encode(segments, identity, tenant, user, request.cache_salt, kept)
+    with visit.notes.tokenized():
+        return await served.encode(segments, identity, tenant, user, request.cache_salt, kept)
 
 
 def room_for(

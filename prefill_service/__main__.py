@@ -19,7 +19,10 @@ from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -30,17 +33,21 @@ log = logging.getLogger(__name__)
 
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(settings.worker_id, settings.log_level)
-    asyncio.run(_serve(settings))
+    logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
+    tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
+    asyncio.run(_serve(settings, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
-async def _serve(settings: WorkerSettings) -> None:
+async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     def on_step(output: StepOutput) -> None:
         service.on_step(output)
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
+    show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -48,10 +55,11 @@ async def _serve(settings: WorkerSettings) -> None:
         loop=asyncio.get_running_loop(),
         options=Options.of(settings),
         observer=measures,
+        on_grammar=measures.compiled,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    service = PrefillService(engine, identity, cluster_secret)
+    service = PrefillService(engine, identity, cluster_secret, tracer=tracer)
     measures.metrics.pull(lambda: _readings(engine, service))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def main(settings: RouterSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(Role.ROUTER, settings.log_level)
+    logs.setup(Role.ROUTER, settings.log_level, settings.log_format)
     asyncio.run(_serve(settings))
 
 

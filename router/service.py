@@ -16,6 +16,7 @@ from diptych.router.dispatcher import Answer, Dispatcher
 from diptych.router.messages import Again, Join, Load, PrefillAt, Progress, RefusedBy, SkipTo, Want
 from diptych.router.registry import Record, StreamRegistry
 from diptych.telemetry import metrics as m
+from diptych.telemetry.logs import request_id_var
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class RouterService(pb_grpc.RouterServicer):
         want = wire.place_up_from_pb(await _first(requests, "Place"))
         if not isinstance(want, Want):
             raise BadRequest("Place begins with want")
+        request_id_var.set(want.request_id)
         opened_s = _now_s()
         lease = self._dispatcher.open(want, opened_s)
         answers = self._answers[lease] = asyncio.Queue()

@@ -1,13 +1,17 @@
 """`POST /v1/chat/completions`."""
 
+from functools import partial
 from typing import Any
 
+from diptych.gateway import timings
 from diptych.gateway.chat.preparation import Prepared, prepare
 from diptych.gateway.chat.request import ChatRequest, read_chat
 from diptych.gateway.chat.shapes import ChatShapes
 from diptych.gateway.dialect import Ask
+from diptych.gateway.generation import NO_EFFECT
 from diptych.gateway.logprobs import Logprobs, PromptLogprobs
 from diptych.gateway.served import Served
+from diptych.gateway.tenancy.keys import Scope
 from diptych.gateway.tenancy.visit import Visit
 
 
@@ -23,14 +27,15 @@ class ChatDialect:
         return Ask(
             prepared.calls,
             prepared.answers,
-            self._shapes(request, prepared),
+            self._shapes(request, prepared, visit),
             is_stream=bool(request.stream),
             user=request.user_id,
             choices_per_prompt=request.n,
             ignored=tuple(ignored),
+            harmless=tuple(sorted(NO_EFFECT & body.keys())),
         )
 
-    def _shapes(self, request: ChatRequest, prepared: Prepared) -> ChatShapes:
+    def _shapes(self, request: ChatRequest, prepared: Prepared, visit: Visit) -> ChatShapes:
         tokenizer, policy = self._served.tokenizer, self._served.policy
         asks_for_prompt = request.prompt_logprobs is not None
         return ChatShapes(
@@ -48,4 +53,13 @@ class ChatDialect:
             prompt_logprobs=(
                 PromptLogprobs(tokenizer, prepared.prompt) if asks_for_prompt else None
             ),
+            timings=partial(_timings, visit, request.n) if visit.notes.wants_timings else None,
         )
+
+
+def _timings(visit: Visit, num_choices: int) -> dict[str, Any] | None:
+    """Once all choices are over."""
+    notes = visit.notes
+    if len(notes.courses) < num_choices:
+        return None
+    return timings.of(notes, shows_reasons=Scope.DEBUG in visit.caller.scopes)

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ class ChatShapes:
     has_token_ids: bool = False
     logprobs: Logprobs | None = None  # if asked for
     prompt_logprobs: PromptLogprobs | None = None  # likewise
+    timings: Callable[[], dict[str, Any] | None] | None = None  # likewise; None: not all is over
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(16)}")
     created: int = field(default_factory=lambda: int(time.time()))
     _closed: list[Answer] = field(default_factory=list)
@@ -73,15 +74,17 @@ class ChatShapes:
     def closing(self, answer: Answer) -> bytes:
         """Last chunk of a choice."""
         self._closed.append(answer)
-        is_end = self.closes_with_usage and len(self._closed) == self.num_choices
-        more = {"usage": self.usage(self._closed)} if is_end else {}
+        more = {} if self.has_usage and not self.closes_with_usage else self._timings()
+        if self.closes_with_usage and len(self._closed) == self.num_choices:
+            more |= {"usage": self.usage(self._closed)}
         return self._chunk(answer, {}, more=more, is_last=True)
 
     def ending(self, answers: Sequence[Answer]) -> bytes:
         """The usage, if asked for, and the end of the stream."""
         if not self.has_usage or self.closes_with_usage:
             return DONE
-        return event(self._head() | {"choices": [], "usage": self.usage(answers)}) + DONE
+        usage = {"choices": [], "usage": self.usage(answers)}
+        return event(self._head() | usage | self._timings()) + DONE
 
     def failing(self, error: DiptychError, request_id: str) -> bytes:
         """Clients raise what they read here; there is no end of the stream after it."""
@@ -111,7 +114,7 @@ class ChatShapes:
             choices.append(choice)
         head = self._head() | {"object": "chat.completion", "choices": choices}
         head |= self._prompt_logprobs(answers[0].prompt_logprobs)
-        return orjson.dumps(head | {"usage": self.usage(answers)})
+        return orjson.dumps(head | {"usage": self.usage(answers)} | self._timings())
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """Tokens so far; the prompt counts once."""
@@ -138,6 +141,10 @@ class ChatShapes:
         if self.prompt_logprobs is None:
             return {}
         return {"prompt_logprobs": self.prompt_logprobs.shape(found)}
+
+    def _timings(self) -> dict[str, Any]:
+        timings = self.timings() if self.timings else None
+        return {} if timings is None else {"timings": timings}
 
     def _head(self) -> dict[str, Any]:
         return {

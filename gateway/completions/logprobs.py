@@ -52,6 +52,7 @@ class ChoiceLogprobs:
         self._num_top = num_top
         self._offsets = Offsets()
         self._num_told = 0
+        self._spelled: dict[int, str] = {}  # long prompts repeat themselves
 
     def of_prompt(self, ids: Sequence[int], found: Sequence[Logprob]) -> Entries:
         """Of a prompt that is shown; `found` are those of all but its first token."""
@@ -76,20 +77,24 @@ class ChoiceLogprobs:
         return entries
 
     def _add(self, entries: Entries, token_id: int, logprob: Logprob | None, place: int) -> None:
-        entries.tokens.append(self._spell(token_id))
+        spelled = self._spell(token_id)
+        entries.tokens.append(spelled)
         entries.text_offset.append(place)
         if logprob is None:
             entries.token_logprobs.append(None)
             entries.top_logprobs.append(None)
             return
-        top = {self._spell(token_id): max(logprob.value, LEAST)}
+        top = {spelled: max(logprob.value, LEAST)}
         for best, value in logprob.top[: self._num_top]:
             top.setdefault(self._spell(best), max(value, LEAST))
         entries.token_logprobs.append(max(logprob.value, LEAST))
         entries.top_logprobs.append(top)
 
     def _spell(self, token_id: int) -> str:
-        return readable(self._tokenizer.spelling(token_id))
+        spelled = self._spelled.get(token_id)
+        if spelled is None:
+            spelled = self._spelled[token_id] = readable(self._tokenizer.spelling(token_id))
+        return spelled
 
 
 class Offsets:

@@ -30,7 +30,7 @@ from diptych.gateway.tokens.request import TextToTokens, TokensToText
 
 def operations(*, has_render: bool) -> list[Operation]:
     """All of them; `has_render`: prompts may be shown."""
-    found = [*_generating(), *_anthropic(), *_of_tokens(), *_of_models(), *_probes()]
+    found = [*_generating(), *_responses(), *_anthropic(), *_of_tokens(), *_of_models(), *_probes()]
     if has_render:
         found.append(
             Operation(
@@ -64,15 +64,26 @@ def _generating() -> Iterator[Operation]:
         GENERATING,
         can_stream=True,
     )
+
+
+def _responses() -> Iterator[Operation]:
     yield Operation(
         "POST",
         "/v1/responses",
-        "Answer a conversation of items",
+        "Answer a conversation, without keeping it",
         {200: ResponseReply},
         ResponseRequest,
         GENERATING,
         can_stream=True,
     )
+    for method in ("GET", "POST", "DELETE"):
+        yield Operation(
+            method,
+            "/v1/responses/{id}",
+            "No response is kept: there is none to be found",
+            {},
+            errors=BEHIND_THE_DOOR | {404},
+        )
 
 
 def _anthropic() -> Iterator[Operation]:

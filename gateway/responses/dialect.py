@@ -1,7 +1,11 @@
-"""`POST /v1/responses`."""
+"""`POST /v1/responses`, and what is said of responses that were never stored."""
 
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+
+from diptych.core.errors import NotFound
 from diptych.gateway.dialect import Ask
 from diptych.gateway.logprobs import Logprobs
 from diptych.gateway.responses.output import Items
@@ -41,3 +45,9 @@ class ResponsesDialect:
             user=request.user_id,
             ignored=asked.translation.ignored,
         )
+
+
+async def not_stored(request: Request) -> Response:
+    """For whoever asks for an earlier response."""
+    text = "There is no such response: responses are not stored here."
+    raise NotFound(text, code="response_not_found")

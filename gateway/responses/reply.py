@@ -1,47 +1,11 @@
-"""What responses look like. For the description alone: nothing is checked with it."""
+"""What a response looks like. For the description alone: nothing is checked with it."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-Status = Literal["completed", "incomplete"]
 
-
-class Alternative(BaseModel):
-    """One token, or an alternative to it."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class Shown(Alternative):
-    """One token that is shown, with the best alternatives."""
-
-    top_logprobs: list[Alternative]
-
-
-class OutputText(BaseModel):
-    """What the model said."""
-
-    type: Literal["output_text"]
-    text: str
-    annotations: list[Any] = Field(max_length=0)
-    logprobs: list[Shown]
-
-
-class MessageOutput(BaseModel):
-    """A message of the model's."""
-
-    type: Literal["message"]
-    id: str
-    role: Literal["assistant"]
-    status: Status
-    phase: Literal["commentary", "final_answer"]
-    content: list[OutputText]
-
-
-class ThoughtText(BaseModel):
+class ReasoningText(BaseModel):
     """What the model thought."""
 
     type: Literal["reasoning_text"]
@@ -49,14 +13,33 @@ class ThoughtText(BaseModel):
 
 
 class ReasoningOutput(BaseModel):
-    """Its reasoning."""
+    """An item of thinking."""
 
     type: Literal["reasoning"]
     id: str
-    status: Status
-    summary: list[Any] = Field(max_length=0)
-    content: list[ThoughtText]
-    encrypted_content: str = ""
+    summary: list[Any]
+    content: list[ReasoningText]
+    status: Literal["completed", "incomplete"]
+
+
+class OutputText(BaseModel):
+    """What it said."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
+    logprobs: list[Any]
+
+
+class MessageOutput(BaseModel):
+    """An item of the answer."""
+
+    type: Literal["message"]
+    id: str
+    role: Literal["assistant"]
+    content: list[OutputText]
+    status: Literal["completed", "incomplete"]
+    phase: Literal["commentary", "final_answer"]
 
 
 class CallOutput(BaseModel):
@@ -66,19 +49,17 @@ class CallOutput(BaseModel):
     id: str
     call_id: str
     name: str
-    namespace: str = ""
     arguments: str
-    status: Status
+    status: Literal["completed", "incomplete"]
 
 
-class InputDetails(BaseModel):
+class CachedTokens(BaseModel):
     """Of `input_tokens`."""
 
     cached_tokens: int = Field(ge=0)
-    cache_write_tokens: int = Field(ge=0)
 
 
-class OutputDetails(BaseModel):
+class ThoughtTokens(BaseModel):
     """Of `output_tokens`."""
 
     reasoning_tokens: int = Field(ge=0)
@@ -88,44 +69,28 @@ class ResponseUsage(BaseModel):
     """Tokens of each kind."""
 
     input_tokens: int = Field(ge=0)
-    input_tokens_details: InputDetails
+    input_tokens_details: CachedTokens
     output_tokens: int = Field(ge=0)
-    output_tokens_details: OutputDetails
+    output_tokens_details: ThoughtTokens
     total_tokens: int = Field(ge=0)
 
 
 class Incomplete(BaseModel):
-    """Why the response is no more than this."""
+    """Why there is no more."""
 
     reason: Literal["max_output_tokens"]
 
 
 class ResponseReply(BaseModel):
-    """The answer to a conversation, with what of the request it repeats."""
+    """The answer to a conversation, and fields of the request."""
 
     id: str
     object: Literal["response"]
     created_at: int
     completed_at: int | None
-    status: Status
-    background: bool
+    status: Literal["completed", "incomplete"]
     error: None
     incomplete_details: Incomplete | None
-    instructions: str | None
-    max_output_tokens: int | None
-    metadata: dict[str, str]
     model: str
     output: list[ReasoningOutput | MessageOutput | CallOutput]
-    parallel_tool_calls: bool
-    previous_response_id: None
-    reasoning: dict[str, Any]
-    store: bool
-    temperature: float
-    text: dict[str, Any]
-    tool_choice: Any
-    tools: list[dict[str, Any]]
-    top_logprobs: int
-    top_p: float
-    truncation: Literal["disabled"]
     usage: ResponseUsage
-    user: str | None

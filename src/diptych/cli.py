@@ -54,6 +54,9 @@ Config = Annotated[
 ]
 DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
 LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
+LogFormat = Annotated[str | None, _option("--log-format", "text|json", config.Common)]
+MetricsAlias = Annotated[str | None, _option("--metrics-alias", "off|vllm", config.Observed)]
+OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
 Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
@@ -87,6 +90,7 @@ TlsCertificate = Annotated[str | None, _option("--tls-certificate", "FILE", conf
 TlsKey = Annotated[str | None, _option("--tls-key", "FILE", config.Public)]
 TlsClientCa = Annotated[str | None, _option("--tls-client-ca", "FILE", config.Public)]
 AdminListen = Annotated[str | None, _option("--admin-listen", "HOST:PORT|off", config.Public)]
+Playground = Annotated[str | None, _option("--playground", "on|off", config.Public)]
 
 
 @app.command()
@@ -108,14 +112,18 @@ def up(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     numerics: Numerics = None,
     max_num_seqs: MaxNumSeqs = None,
     num_blocks: NumBlocks = None,
     ready_timeout_s: Annotated[
         str | None, _option("--ready-timeout-s", "SECONDS", config.UpSettings)
     ] = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Start a whole platform on this machine and keep it running until Ctrl-C."""
@@ -142,6 +150,53 @@ def status(
         print(json.dumps(found, indent=1))
     else:
         console.show_status(found)
+
+
+@app.command()
+def chat(
+    ctx: typer.Context,
+    message: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MESSAGE",
+            help="what to say; without it a conversation begins, or standard input is the message",
+        ),
+    ] = None,
+    url: Annotated[str | None, _option("--url", "URL", config.ChatSettings)] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="default: the one that is served")
+    ] = "",
+    thinking: Annotated[bool | None, typer.Option(help="reason before answering")] = None,
+    effort: Annotated[
+        str | None, typer.Option(metavar="1-100|low|high|max", help="how hard to think")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="T")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P")] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N")] = None,
+    system: Annotated[str, typer.Option(metavar="TEXT", help="system prompt")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="the whole answer, for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Talk to the model of the running platform, or of any gateway.
+
+    DIPTYCH_API_KEY is the key, where one is needed. In a pipe only the answer's text is printed.
+    """
+    from diptych.terminal import command
+    from diptych.terminal.gateway import Wish
+
+    wish = Wish(
+        model=model,
+        thinking=thinking,
+        effort=int(effort) if effort and effort.isdecimal() else effort,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    options = command.Options(wish, message, system, as_json)
+    raise typer.Exit(command.run(_load(config.ChatSettings, ctx), options))
 
 
 @app.command()
@@ -172,6 +227,7 @@ def gateway(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     router: Router = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,
@@ -179,6 +235,8 @@ def gateway(
         str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     trusted_proxies: Annotated[
         str | None, _option("--trusted-proxies", "CIDR,…", config.GatewaySettings)
     ] = None,
@@ -190,6 +248,7 @@ def gateway(
     ] = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """HTTP in, server-sent events out."""
@@ -205,8 +264,10 @@ def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Decide who serves which request."""
@@ -237,8 +298,11 @@ def prefill(
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Compute prompts, keep their KV until a decode worker has fetched it."""
@@ -277,8 +341,11 @@ def decode(
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Fetch a prompt's KV and generate; as hybrid, compute the prompt here as well."""

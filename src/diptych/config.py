@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -75,6 +76,17 @@ def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
 
 
+def _http_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", value) or not urlsplit(value).hostname:
+        raise ValueError("expected http://host:port or https://host:port, without a user")
+    return value.rstrip("/")
+
+
+def _service_url(value: str) -> str:
+    """Some people give the base path of OpenAI's clients."""
+    return _http_url(value).removesuffix("/v1")
+
+
 def _readable(value: Path) -> Path:
     if not value.is_file():
         raise ValueError("expected a file")
@@ -91,15 +103,19 @@ Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute(
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
 Aliases = Annotated[str, AfterValidator(_aliases)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
+ServiceUrl = Annotated[str, AfterValidator(_service_url)]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
 Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/-]{1,128}$")]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+MetricsAlias = Literal["off", "vllm"]
 Numerics = Literal["served", "cache", "exact", "exact64"]
 Replay = Literal["off", "mask", "compact"]
 
@@ -114,6 +130,7 @@ class Common(BaseSettings):
         description="folder for secrets, logs, state and made checkpoints",
     )
     log_level: LogLevel = Field("info", description="least severe level that is logged")
+    log_format: LogFormat = Field("text", description="lines for people, or JSON for programs")
     cluster_secret: Secret = Field(
         None, description="signs tickets between stations; default: made once in the data folder"
     )
@@ -154,7 +171,23 @@ class Common(BaseSettings):
             raise _explain(cls, error, given, variables, file, config) from None
 
 
-class ServingSettings(Common):
+class Observed(Common):
+    """How running processes are watched: passed on by `diptych up`."""
+
+    metrics_alias: MetricsAlias = Field(
+        "off", description="show the metrics a second time under the names of vLLM"
+    )
+
+
+class Traced(Common):
+    """Who tells traces: passed on by `diptych up`."""
+
+    otlp_endpoint: HttpUrl | None = Field(
+        None, description="OpenTelemetry collector (OTLP over HTTP) for traces; default: none"
+    )
+
+
+class ServingSettings(Observed):
     """What every process but the supervisor knows."""
 
     metrics_listen: Address | None = Field(
@@ -184,6 +217,7 @@ class Public(Common):
     admin_listen: AdminAddress = Field(
         "127.0.0.1:0", description="where the admin API is served; port 0 = any free one, or off"
     )
+    playground: Literal["on", "off"] = Field("on", description="the chat page at /")
 
 
 class ApiSettings(Common):
@@ -235,7 +269,7 @@ class ApiSettings(Common):
     )
 
 
-class GatewaySettings(Public, ApiSettings, ServingSettings):
+class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
     """`diptych gateway`."""
 
     router: Address = Field("127.0.0.1:7000", description="the router's address")
@@ -259,7 +293,7 @@ class GatewaySettings(Public, ApiSettings, ServingSettings):
     audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")
 
 
-class WorkerSettings(ServingSettings):
+class WorkerSettings(Traced, ServingSettings):
     """`diptych prefill` and `diptych decode`."""
 
     role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
@@ -296,7 +330,7 @@ class WorkerSettings(ServingSettings):
     )
 
 
-class UpSettings(Public):
+class UpSettings(Public, Traced, Observed):
     """`diptych up`."""
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
@@ -320,7 +354,23 @@ class KeysSettings(Common):
     key_pepper: Secret = Field(None, description="as the gateways have it")
 
 
-ALL_SETTINGS = (RouterSettings, GatewaySettings, WorkerSettings, UpSettings, KeysSettings)
+class ChatSettings(Common):
+    """`diptych chat`: which gateway to talk to."""
+
+    url: ServiceUrl | None = Field(
+        None, description="the gateway; default: that of the platform on the data folder"
+    )
+    api_key: SecretStr | None = Field(None, description="for gateways that ask for one")
+
+
+ALL_SETTINGS = (
+    RouterSettings,
+    GatewaySettings,
+    WorkerSettings,
+    UpSettings,
+    KeysSettings,
+    ChatSettings,
+)
 
 
 def known_names() -> frozenset[str]:
@@ -424,5 +474,5 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
 
 
 def _is_secret(name: str) -> bool:
-    words = ("secret", "key", "token", "password", "redis")
+    words = ("secret", "key", "token", "password", "redis", "otlp")
     return name != "tls_key" and any(word in name for word in words)  # that one is a path

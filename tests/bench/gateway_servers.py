@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from diptych.core.phases import Role
 from diptych.gateway import app, served
+from diptych.gateway.access import Access
 from diptych.gateway.chat.shapes import ChatShapes
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
@@ -62,7 +63,8 @@ async def alone(port: int, tokens: int, checkpoint: Path) -> None:
     hops = ScriptedHops(Output(ids))
     hops.generations = _Forgetful()
     pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)))
-    application = app.build(model, Traffic(), pipeline, lambda: True)
+    public = app.build(model, Traffic(), pipeline, lambda: True)
+    application = Access(public, pipeline.measures)
     await Server(application, None).serve([bind("127.0.0.1", port)])
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -32,6 +32,7 @@ from diptych.core.sampling import Sampling
 from diptych.core.step import Row, StepOutput
 from diptych.decode_service.client import DecodeClient
 from diptych.prefill_service.client import Accepted, PrefillClient
+from diptych.telemetry.traces import Span, Trace, traceparent_var
 from diptych.testing.clock import settle
 from diptych.testing.scripted import Script, continuation
 from diptych.testing.workers import decode_worker, prefill_worker
@@ -103,6 +104,34 @@ async def test_a_step_is_one_frame_for_each_gateway() -> None:
             row = await talk.receive()
             assert isinstance(row, pb.StepRow)
             assert row.key.request_id == talk.key.request_id
+
+
+async def test_the_trace_of_a_request_goes_with_it_to_the_worker() -> None:
+    told: list[tuple[Span, str]] = []
+
+    class Ours:
+        def begin(self, name: str, headers: Mapping[str, str]) -> Trace:
+            raise AssertionError("a worker begins no trace")
+
+        def tell(self, span: Span, traceparent: str) -> None:
+            told.append((span, traceparent))
+
+        def close(self) -> None: ...
+
+    async def ask(pool: SessionPool, rank: Rank, name: str, parent: str) -> None:
+        traceparent_var.set(parent)
+        talk = await pool.converse(rank, Key(name, 2))
+        talk.send(reserve(talk.key))
+
+    async with bare_server(tracer=Ours()) as (_, recorder, rank), pool_of() as pool:
+        for name, parent in (("traced", "00-ab-cd-01"), ("not", "")):
+            await asyncio.create_task(ask(pool, rank, name, parent))
+        await settle(lambda: len(recorder.served) == 2)
+    [(span, parent)] = told
+    assert (span.name, parent) == ("worker.reserve", "00-ab-cd-01")
+    assert span.attributes["diptych.request_id"] == "traced"
+    assert span.attributes["diptych.attempt"] == 2
+    assert span.began_s <= span.ended_s
 
 
 async def test_a_row_with_finish_ends_the_request_at_the_worker() -> None:

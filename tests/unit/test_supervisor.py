@@ -399,6 +399,8 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert plan_for(tmp_path, admin_listen="off").admin_url == ""
     assert plan_for(tmp_path, admin_listen="127.0.0.1:9").admin_url == "http://127.0.0.1:9"
     assert "--allow-anonymous" in plan_for(tmp_path, allow_anonymous=True).processes[-1].command
+    without_page = plan_for(tmp_path, playground="off")
+    assert flag(without_page.processes[-1], "--playground") == "off"
     for name in ("a.crt", "a.key"):
         (tmp_path / name).touch()
     files = {"tls_certificate": tmp_path / "a.crt", "tls_key": tmp_path / "a.key"}
@@ -406,6 +408,35 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert plan.base_url == "https://127.0.0.1:8123"
     assert plan.admin_url.startswith("http://")
     assert flag(plan.processes[-1], "--tls-key") == str(tmp_path / "a.key")
+
+
+def test_how_processes_are_watched_is_passed_on(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:4318"
+    watched = {"log_format": "json", "metrics_alias": "vllm", "otlp_endpoint": url}
+    plan = plan_for(tmp_path, **watched)
+    assert plan.log_format == "json"
+    for process in plan.processes:
+        assert flag(process, "--log-format") == "json"
+        assert flag(process, "--metrics-alias") == "vllm"
+        assert ("--otlp-endpoint" in process.command) == (process.role != "router")
+    assert {flag(process, "--otlp-endpoint") for process in plan.processes[1:]} == {url}
+    quiet = plan_for(tmp_path)
+    assert flag(quiet.processes[0], "--log-format") == "text"
+    assert not any("--otlp-endpoint" in process.command for process in quiet.processes)
+
+
+def test_a_log_says_of_a_process_what_happens_to_it_in_the_form_that_it_logs_in(
+    tmp_path: Path,
+) -> None:
+    for log_format in ("text", "json"):
+        log = LogFile(tmp_path / f"decode-1-{log_format}.log", log_format=log_format)
+        log.mark("started pid=7")
+        log.close()
+    text = (tmp_path / "decode-1-text.log").read_text()
+    assert text.startswith("--- ") and text.endswith(" started pid=7\n")
+    line = json.loads((tmp_path / "decode-1-json.log").read_text())
+    assert (line["message"], line["role"]) == ("started pid=7", "supervisor")
+    assert line["process"] == "decode-1-json"
 
 
 def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
@@ -449,6 +480,9 @@ def test_the_welcome_holds_what_can_be_pasted(
     compile(snippet, "snippet", "exec")
     assert "http://127.0.0.1:8123/v1" in snippet
     assert "NOISE" in shown
+    assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
+    Screen().ready(plan_for(tmp_path, playground="off"), is_embedded=True)
+    assert "browser" not in capsys.readouterr().err
 
 
 def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:

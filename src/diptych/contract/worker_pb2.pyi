@@ -23,18 +23,20 @@ class RequestKey(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SessionUp(_message.Message):
-    __slots__ = ("hello", "prefill", "reserve", "start", "cancel")
+    __slots__ = ("hello", "prefill", "reserve", "start", "cancel", "traceparent")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     prefill: Prefill
     reserve: Reserve
     start: Start
     cancel: Cancel
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., prefill: _Optional[_Union[Prefill, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., prefill: _Optional[_Union[Prefill, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("gateway_id", "incarnation")
@@ -103,7 +105,7 @@ class Constraint(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ..., whitespace: _Optional[str] = ..., param: _Optional[str] = ..., after: _Optional[str] = ..., is_closed: _Optional[bool] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint")
+    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint", "retention")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     FORCED_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class Generation(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     prompt: bytes
     forced: bytes
@@ -124,7 +127,8 @@ class Generation(_message.Message):
     priority: str
     tenant: str
     constraint: Constraint
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    retention: str
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., retention: _Optional[str] = ...) -> None: ...
 
 class Prefill(_message.Message):
     __slots__ = ("generation", "deadline_ms")
@@ -251,7 +255,7 @@ class StepFrame(_message.Message):
     def __init__(self, step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[StepRow, _Mapping]]] = ...) -> None: ...
 
 class StepRow(_message.Message):
-    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs", "prompt_logprobs")
+    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs", "prompt_logprobs", "cached_memory", "cached_disk")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +263,8 @@ class StepRow(_message.Message):
     STOP_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CACHED_DISK_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     token_ids: bytes
     finish: str
@@ -266,7 +272,9 @@ class StepRow(_message.Message):
     stop_token: int
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+    cached_memory: int
+    cached_disk: int
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., cached_memory: _Optional[int] = ..., cached_disk: _Optional[int] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("logprob", "rank", "top_ids", "top_logprobs")

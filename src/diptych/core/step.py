@@ -28,6 +28,10 @@ class Row:
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if the request asks for them
     # with the first token: those of the prompt but for its first, if the request asks for them
     prompt_logprobs: tuple[Logprob, ...] = ()
+    cached_memory: int = (
+        0  # of cached_tokens: brought from the cache tier's memory for this request
+    )
+    cached_disk: int = 0  # likewise, from its disk
 
 
 @dataclass(frozen=True, slots=True)

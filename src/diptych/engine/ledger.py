@@ -16,16 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diptych.core.errors import BadRequest, Broken
-from diptych.core.ids import Key
+from diptych.core.ids import BlockHash, Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
+from diptych.engine.imports import Import, brought
+from diptych.engine.loading import Load, Local
 from diptych.engine.outcome import Outcome, Scored
 from diptych.engine.planner import Planner
-from diptych.engine.pools import Hit, Holding, Pools
+from diptych.engine.pools import Hit, Holding, Note, Pools
 from diptych.engine.port import Counts, Pages
 from diptych.engine.prefix_cache import Chain, Retention
 from diptych.engine.queue import Entry
@@ -33,6 +35,16 @@ from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
 from diptych.engine.swap import SwapSpace
+from diptych.engine.tier import Owner, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Blocks to ask the cache tier for: the last one that is here, and those that are not."""
+
+    owner: Owner
+    local: Local
+    names: tuple[BlockHash, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,42 @@ class Ledger:
         entry.request.guide = guide
         self._queue.enter(entry)
         return True
+
+    def missing(self, key: Key) -> Missing | None:
+        """What a request that is being prepared might find in the cache tier."""
+        entry = self._preparing.get(key)
+        request = entry.request if entry else None
+        if request is None or request.chain is None:
+            return None
+        chain, limits = request.chain, self.limits
+        usable = max(0, len(request.generation.prompt) - limits.keep) // limits.grain
+        full = limits.deterministic
+        local = self._pools.imports.local(chain, request.tokens, usable, full=full)
+        first = max(0, local.blocks - 1)
+        names = [chain.name(index, request.tokens) for index in range(first, usable)]
+        if not names or local.anchored == usable:
+            return None
+        return Missing(request.owner, local, tuple(names))
+
+    def begin_import(self, key: Key, load: Load) -> Import | None:
+        """Pages for blocks of a request that is being prepared; None if it must do without."""
+        entry = self._preparing.get(key)
+        if entry is None or entry.request.chain is None:
+            return None
+        return self._pools.imports.begin(entry.request.chain, entry.request.tokens, load)
+
+    def end_import(
+        self, key: Key, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool
+    ) -> None:
+        """The first pages so many hold their blocks; whoever waits for them is told."""
+        self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
+        entry = self._preparing.get(key)
+        if entry is not None and entry.request.chain is ended.chain:
+            entry.request.brought_from, entry.request.brought = ended.first, tuple(arrived)
+
+    def take_notes(self) -> list[Note]:
+        """What the cache tier may copy, until the next plan."""
+        return self._pools.take_notes()
 
     def reserve(self, key: Key, positions: int) -> Pages | None:
         """Set pages aside; None unless there is room for this and for all that wait.
@@ -283,6 +331,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
+        grain, since, stored = self.limits.grain, request.brought_from, request.brought
         prompt_logprobs = tuple(request.prompt_logprobs or ())
         request.prompt_logprobs = None
         return Row(
@@ -293,6 +342,8 @@ class Ledger:
             stop_token,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            cached_memory=brought(since, stored, cached, grain, "memory"),
+            cached_disk=brought(since, stored, cached, grain, "disk"),
         )
 
     def _end(self, request: Request, message: str) -> Row:
@@ -328,6 +379,10 @@ class Ledger:
             is_batch = generation.priority == "batch"
             retention = Retention.EPHEMERAL if is_batch else Retention.SESSION
             request.chain = Chain(generation.scope, limits.grain, retention)
+            if limits.tiered and generation.retention != "none":
+                # who adopts a prompt leaves the keeping of it to who computed it
+                start = len(generation.prompt) // limits.grain if adopted else 0
+                request.chain.kept_from = start
         return request
 
     def _expect_unknown(self, key: Key) -> None:

@@ -16,8 +16,11 @@ from diptych.core.request import Generation
 from diptych.core.step import StepOutput
 from diptych.engine.guide import Guide
 from diptych.engine.guides import Guides
+from diptych.engine.loading import Rates
 from diptych.engine.port import Counts, Pages
 from diptych.engine.stepper import Stepper
+from diptych.engine.tier import Tier
+from diptych.engine.tiering import Tiering
 
 ANSWER_TIMEOUT_S = 60.0  # to a command: a step may have to end first
 
@@ -27,11 +30,13 @@ T = TypeVar("T")
 
 
 class PageBytes(Protocol):
-    """The arenas, as services see them."""
+    """The arenas, as services and the cache tier see them."""
 
     def block(self, page: int) -> memoryview: ...
 
     def slot(self, slot: int) -> memoryview: ...
+
+    def anchor(self, page: int) -> memoryview: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Engine:
         on_step: Callable[[StepOutput], None],
         loop: asyncio.AbstractEventLoop,
         guides: Guides | None = None,
+        tier: Tier | None = None,
+        rates: Rates | None = None,
     ) -> None:
         self._guides = guides
         self._stepper = stepper
@@ -68,6 +75,10 @@ class Engine:
         self._namespace = namespace
         self._on_step = on_step
         self._loop = loop
+        self._tiering: Tiering | None = None
+        if tier is not None:
+            ledger, rates = stepper.ledger, rates or Rates()
+            self._tiering = Tiering(tier, ledger, page_bytes, layout, rates, self._ask)
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._fenced: list[tuple[Command, object]] = []  # and the result of each
         self._stopping = False
@@ -92,22 +103,37 @@ class Engine:
         return self._ledger.bounds.max_model_len
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
-        key, is_free = generation.key, generation.constraint is None
+        key = generation.key
+        may_be_brought = self._tiering is not None and bool(generation.scope)
+        is_ready = generation.constraint is None and not may_be_brought
 
         def submit() -> None:
-            self._ledger.submit(generation, hold=hold, ready=is_free, now_s=time.monotonic())
+            self._ledger.submit(generation, hold=hold, ready=is_ready, now_s=time.monotonic())
 
         await self._ask_for(key, submit)
-        if is_free:
+        if is_ready:
             return
         try:
-            guide = await self._guide(generation)
+            guide = await self._prepared(generation)
             is_known = await self._ask(lambda: self._ledger.ready(key, guide))
         except (asyncio.CancelledError, DiptychError):
             self._commands.put(Command(lambda: self._ledger.drop(key)))
             raise
         if not is_known:
-            raise Refused(f"{key} was given up while its grammar was compiled", code=CANCELLED)
+            raise Refused(f"{key} was given up while it was prepared", code=CANCELLED)
+
+    async def _prepared(self, generation: Generation) -> Guide | None:
+        """Its grammar is compiled while what is stored of its prompt is brought."""
+        if self._tiering is None:
+            return await self._guide(generation)
+        bringing = asyncio.create_task(self._tiering.bring(generation.key))
+        try:
+            guide = await self._guide(generation)
+            await bringing
+            return guide
+        finally:
+            bringing.cancel()
+            await asyncio.gather(bringing, return_exceptions=True)
 
     async def reserve(self, key: Key, capacity: int) -> Pages | None:
         return await self._ask_for(key, lambda: self._ledger.reserve(key, capacity))
@@ -181,8 +207,10 @@ class Engine:
         progressed = False
         try:
             while self._obey(wait=not progressed):
+                self._keep()  # what commands wrote, before a plan gives it away
                 progressed = self._stepper.step(self._tell)
                 self._answer_fenced()
+                self._keep()
             self._stepper.settle(self._tell)
             self._answer_fenced()
         finally:
@@ -250,6 +278,12 @@ class Engine:
                 answer.set_result(result)
 
         self._call_soon(resolve)
+
+    def _keep(self) -> None:
+        tiering = self._tiering
+        items = tiering.copy_notes() if tiering is not None else []
+        if tiering is not None and items:
+            self._call_soon(lambda: tiering.keep(items))
 
     def _tell(self, output: StepOutput) -> None:
         self._counts = self._ledger.counts()  # whoever hears of a step may look at them

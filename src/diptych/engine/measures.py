@@ -23,6 +23,7 @@ class Measures:
         self._trace = Trace()
         seconds, rows = metrics.histogram(m.STEP_SECONDS), metrics.counter(m.STEP_ROWS)
         self._seconds = {part: seconds.labels(part) for part in Part}
+        self._grammars = metrics.histogram(m.GRAMMAR_COMPILE_SECONDS)
         self._prompt_rows, self._decode_rows = rows.labels("prompt"), rows.labels("decode")
 
     def planned(self, plan: Plan) -> None:
@@ -33,6 +34,10 @@ class Measures:
     def took(self, part: Part, step: int, began_s: float, ended_s: float) -> None:
         self._trace.took(part, step, began_s, ended_s)
         self._seconds[part].observe(ended_s - began_s)
+
+    def compiled(self, took_s: float) -> None:
+        """A grammar was made, or refused."""
+        self._grammars.observe(took_s)
 
     def pages(self, worker_id: str) -> Mapping[str, Page]:
         """`/trace?seconds=S` has the trace of the last S seconds, by default all that is kept."""

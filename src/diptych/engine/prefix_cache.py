@@ -43,6 +43,7 @@ class Chain:
     full_window: bool = True
     stops: tuple[int, ...] = ()  # positions at which a chunk ends and an anchor is made
     newest_anchor: BlockHash | None = None  # made while decoding; the next one takes its place
+    kept_from: int | None = None  # blocks from here on go to the cache tier; None: none does
 
     def name(self, index: int, tokens: Sequence[int]) -> BlockHash:
         """The name of a block, all of whose tokens are known."""

@@ -49,6 +49,8 @@ class Screen:
         """Where it answers, and what to paste."""
         fields = {"url": plan.base_url, "model": plan.model_name}
         self._console.print(f"\nDiptych is ready at {plan.base_url}/v1 (model {plan.model_name})\n")
+        page = f"open {plan.base_url}/ in a browser, or " if plan.has_page else ""
+        self._console.print(f"Talk to it: {page}run `diptych chat`. Or ask it:\n")
         self._console.print(CURL.format(**fields), markup=False)
         self._console.print("\nor in Python (pip install openai):\n")
         self._console.print(PYTHON.format(**fields), markup=False)

@@ -33,6 +33,8 @@ class Plan:
     router: str
     model_name: str
     admin_url: str = ""  # "" is none
+    has_page: bool = True  # the playground is served at base_url
+    log_format: str = "text"  # of all of them
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
 
@@ -57,8 +59,19 @@ def make_plan(
     """Router first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
     router = f"{LOOPBACK}:{free_port()}"
-    common = _flags(data_dir=settings.data_dir, log_level=settings.log_level, config=config)
-    served = _flags(router=router, checkpoint=checkpoint, model_name=model_name)
+    common = _flags(
+        data_dir=settings.data_dir,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        metrics_alias=settings.metrics_alias,
+        config=config,
+    )
+    served = _flags(
+        router=router,
+        checkpoint=checkpoint,
+        model_name=model_name,
+        otlp_endpoint=settings.otlp_endpoint,
+    )
     sizes = _flags(
         numerics=settings.numerics,
         max_model_len=settings.max_model_len,
@@ -89,6 +102,7 @@ def make_plan(
         port=port,
         gateway_id="gateway-1",
         admin_listen=admin,
+        playground=settings.playground,
         tls_certificate=settings.tls_certificate,
         tls_key=settings.tls_key,
         tls_client_ca=settings.tls_client_ca,
@@ -107,6 +121,8 @@ def make_plan(
         router=router,
         model_name=model_name,
         admin_url=admin_url,
+        has_page=settings.playground == "on",
+        log_format=settings.log_format,
         certificate=settings.tls_certificate,
         canary=canary,
     )

@@ -100,7 +100,10 @@ class Fleet:
     ) -> None:
         self._plan = plan
         self._data_dir = data_dir
-        self._logs = [LogFile(data_dir / "logs" / f"{p.id}.log") for p in plan.processes]
+        self._logs = [
+            LogFile(data_dir / "logs" / f"{p.id}.log", log_format=plan.log_format)
+            for p in plan.processes
+        ]
         self.children = [
             Child(
                 process,

@@ -71,6 +71,7 @@ class ScriptedHops:
     has_tickets: bool = True  # False: they have lapsed
     _reached: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     _released: asyncio.Event = field(default_factory=asyncio.Event)
+    _forgot: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_at_baseline(self) -> bool:
@@ -106,6 +107,14 @@ class ScriptedHops:
 
     def forget(self, station: str, name: object) -> None:
         self.open[station].discard(str(name))
+        self._forgot.set()
+
+    async def settled(self) -> None:
+        """Wait until no station knows any request."""
+        async with asyncio.timeout(5):
+            while not self.is_at_baseline:
+                self._forgot.clear()
+                await self._forgot.wait()
 
     async def place(self, want: Want) -> "_Lease":
         self.wants.append(want)

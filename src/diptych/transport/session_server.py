@@ -26,6 +26,7 @@ from diptych.core.ids import Incarnation, Key, WorkerId
 from diptych.core.phases import Finish
 from diptych.core.step import StepOutput
 from diptych.telemetry.logs import request_id_var
+from diptych.telemetry.traces import Attributes, Tracer, traced, traceparent_var
 from diptych.transport.channel import deadline
 from diptych.transport.outbox import Outbox
 from diptych.transport.wire import chunk_to_pb, error_to_pb, key_from_pb, row_to_pb
@@ -84,8 +85,10 @@ class SessionServer(WorkerServicer):
         unread_bytes: int = UNREAD_BYTES,
         beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         self._identity = identity
+        self._tracer = tracer
         self._handler = handler
         self._idle_s = idle_s
         self._unread_bytes = unread_bytes
@@ -298,8 +301,14 @@ class SessionServer(WorkerServicer):
 
     async def _serve(self, key: Key, up: pb.SessionUp) -> None:
         request_id_var.set(key.request_id)
+        traceparent_var.set(up.traceparent)
+        attributes: Attributes = {
+            "diptych.request_id": key.request_id,
+            "diptych.attempt": key.attempt,
+        }
         try:
-            await self._handler.serve(key, up)
+            with traced(self._tracer, f"worker.{up.WhichOneof('body')}", attributes):
+                await self._handler.serve(key, up)
         except DiptychError as error:
             await self._fail(key, error)
         except Exception as error:

@@ -6,7 +6,7 @@ from diptych.core.constraint import Constraint, Kind
 from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import PRIORITIES, Generation
+from diptych.core.request import PRIORITIES, RETENTIONS, Generation
 from diptych.core.sampling import Budget, Sampling
 from diptych.core.step import Chunk, Logprob, Row
 from diptych.transport.errors import kind_of, make
@@ -32,6 +32,7 @@ def generation_to_pb(generation: Generation) -> pb.Generation:
         priority=generation.priority,
         tenant=generation.tenant,
         constraint=_constraint_to_pb(generation),
+        retention=generation.retention,
     )
 
 
@@ -56,6 +57,12 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         raise BadRequest(
             f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}", param="priority"
         )
+    retention = generation.retention or "chat"
+    if retention not in RETENTIONS:
+        raise BadRequest(
+            f"retention is {retention!r}; expected one of {', '.join(RETENTIONS)}",
+            param="retention",
+        )
     has_constraint = generation.HasField("constraint")
     return Generation(
         key=key_from_pb(generation.key),
@@ -68,6 +75,7 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         tenant=generation.tenant or "default",
         constraint=_constraint_from_pb(generation.constraint) if has_constraint else None,
         constraint_after=generation.constraint.after,
+        retention=retention,
     )
 
 
@@ -163,6 +171,8 @@ def row_to_pb(row: Row) -> pb.StepRow:
         stop_token=0 if row.stop_token is None else row.stop_token + 1,
         logprobs=map(_logprob_to_pb, row.logprobs),
         prompt_logprobs=map(_logprob_to_pb, row.prompt_logprobs),
+        cached_memory=row.cached_memory,
+        cached_disk=row.cached_disk,
     )
 
 
@@ -175,6 +185,8 @@ def row_from_pb(row: pb.StepRow) -> Row:
         stop_token=row.stop_token - 1 if row.stop_token else None,
         logprobs=tuple(map(_logprob_from_pb, row.logprobs)),
         prompt_logprobs=tuple(map(_logprob_from_pb, row.prompt_logprobs)),
+        cached_memory=row.cached_memory,
+        cached_disk=row.cached_disk,
     )
 
 

@@ -62,6 +62,21 @@ HOSTILE = {
 }
 
 
+async def test_each_grammar_that_is_made_or_refused_is_timed_once() -> None:
+    took_s: list[float] = []
+    grammars = Grammars(VOCABULARY, on_made=took_s.append)
+    await grammars.start()
+    try:
+        for _ in range(2):
+            await grammars.prepare(small(1))
+            with pytest.raises(BadRequest):
+                await grammars.prepare(HOSTILE["wide"])
+        await grammars.prepare(small(2))
+    finally:
+        await grammars.close()
+    assert len(took_s) == 3 and min(took_s) > 0
+
+
 async def test_a_grammar_is_compiled_once_and_kept(grammars: Grammars) -> None:
     first = await grammars.prepare(small(1))
     assert await grammars.prepare(small(1)) is first

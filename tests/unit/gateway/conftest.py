@@ -51,7 +51,12 @@ class Site:
         """Data of a stream's events; the last is "[DONE]" or an error."""
         reply = await self.ask(stream=True, **fields)
         assert reply.status_code == 200, reply.text
-        return parse_events(reply.text)
+        return self.parse(reply.text)
+
+    @staticmethod
+    def parse(text: str) -> list[Any]:
+        """Data of a stream's events."""
+        return parse_events(text)
 
 
 def parse_events(text: str) -> list[Any]:

@@ -122,7 +122,9 @@ def test_white_space_in_base64_and_missing_padding_are_tolerated() -> None:
         (data_url(png_header(0, 5)), "invalid_image"),
     ],
 )
-def test_what_is_no_image_is_refused_without_repeating_it(url: str, code: str) -> None:
+def test_t95_t96_what_is_no_image_is_refused_unfetched_and_without_repeating_it(
+    url: str, code: str
+) -> None:
     error = refused(source(data_url(picture(1, 1))), source(url, param="there"))
     assert (error.code, error.param) == (code, "there")
     assert len(error.message) < 300

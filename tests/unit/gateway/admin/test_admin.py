@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diptych.gateway.access import admin_route_of
 from diptych.gateway.tenancy.keys import Scope
 from diptych.testing.clock import settle
 
@@ -294,3 +295,13 @@ async def test_the_document_names_every_path_and_no_422(admin: Any) -> None:
             assert "422" not in operation["responses"]
             assert "401" in operation["responses"]
     assert "ValidationError" not in str(document)
+
+
+async def test_every_route_has_a_name_without_ids_for_metrics(admin: Any) -> None:
+    paths = (await admin.http.get("/openapi.json")).json()["paths"]
+    names = {admin_route_of(path) for path in paths}
+    assert {path for path in paths if admin_route_of(path) == "other"} == set()
+    assert "/admin/v1/keys" in names
+    assert not any("{" in name for name in names)
+    for path in ("/admin/v1/nonsense", "/v1/models", "/admin/v1"):
+        assert admin_route_of(path) == "other"

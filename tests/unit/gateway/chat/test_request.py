@@ -151,6 +151,8 @@ def test_parts_are_paragraphs() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     request, _ = read_chat(body(messages=[{"role": "user", "content": parts}]))
     assert request.messages[0].read().content == "a\n\nb"
+    request, _ = read_chat(body(messages=[{"role": "user", "content": []}]))
+    assert request.messages[0].read().content == ""
 
 
 def test_of_two_names_of_reasoning_the_first_counts() -> None:
@@ -203,20 +205,23 @@ def test_fields_that_ask_for_nothing_are_accepted() -> None:
     assert read_chat(body(**neutral))[1] == []
 
 
-DOCUMENTED = """
-    model messages stream stream_options max_completion_tokens max_tokens temperature top_p top_k
-    min_p presence_penalty frequency_penalty repetition_penalty seed stop n logprobs top_logprobs
-    logit_bias response_format tools tool_choice parallel_tool_calls thinking reasoning_effort
-    user_id user safety_identifier prompt_cache_key metadata store service_tier verbosity functions
-    function_call audio modalities prediction web_search_options moderation min_tokens ignore_eos
-    stop_token_ids include_stop_str_in_output skip_special_tokens bad_words allowed_token_ids
-    structured_outputs regex ebnf chat_template_kwargs thinking_token_budget include_reasoning
-    separate_reasoning stream_reasoning continue_final_message add_generation_prompt task
-    cache_salt priority request_id rid return_token_ids prompt_logprobs truncate_prompt_tokens
-    kv_transfer_params data_parallel_rank chat_template documents mm_processor_kwargs lora
-    guided_json guided_regex guided_choice guided_grammar guided_decoding_backend
-    guided_whitespace_pattern
-""".split()
+DOCUMENTED = [
+    "model", "messages", "stream", "stream_options", "max_completion_tokens", "max_tokens",
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "seed", "stop", "n", "logprobs", "top_logprobs", "logit_bias",
+    "response_format", "tools", "tool_choice", "parallel_tool_calls", "thinking",
+    "reasoning_effort", "user_id", "user", "safety_identifier", "prompt_cache_key", "metadata",
+    "store", "service_tier", "verbosity", "functions", "function_call", "audio", "modalities",
+    "prediction", "web_search_options", "moderation", "min_tokens", "ignore_eos",
+    "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "bad_words",
+    "allowed_token_ids", "structured_outputs", "regex", "ebnf", "chat_template_kwargs",
+    "thinking_token_budget", "include_reasoning", "separate_reasoning", "stream_reasoning",
+    "continue_final_message", "add_generation_prompt", "task", "cache_salt", "priority",
+    "request_id", "rid", "return_token_ids", "prompt_logprobs", "truncate_prompt_tokens",
+    "kv_transfer_params", "data_parallel_rank", "chat_template", "documents",
+    "mm_processor_kwargs", "lora", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern",
+]  # fmt: skip
 
 
 def test_every_documented_field_is_known_by_what_it_refuses_or_does() -> None:

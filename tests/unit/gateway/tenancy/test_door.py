@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from diptych.core.errors import Broken
+from diptych.gateway import playground
 from diptych.gateway.tenancy.desk import Actor
 from diptych.gateway.tenancy.door import duration
 from diptych.gateway.tenancy.keys import Limits, Scope
@@ -52,6 +53,14 @@ async def test_probes_need_no_key(guard: Guard, path: str) -> None:
     guarded = guard("x", EOS)
     await guarded.key()
     assert (await guarded.http.get(path)).status_code == 200
+
+
+async def test_the_page_needs_no_key(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    await guarded.key()
+    for route in playground.routes():
+        assert (await guarded.http.get(route.path)).status_code == 200
+    assert (await guarded.http.get("/playground/nothing")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/embeddings", "/nowhere", "/v1/models/tiny"])
@@ -308,6 +317,28 @@ async def test_two_tenants_never_share_a_cache_scope(guard: Guard) -> None:
             scope = guarded.site.hops.generations[-1].scope
             assert scope not in seen
             seen.add(scope)
+
+
+@pytest.mark.parametrize(
+    ("own", "priority", "expected"),
+    [
+        ("interactive", -3, "interactive"),
+        ("interactive", 0, "interactive"),
+        ("interactive", 1, "normal"),
+        ("interactive", 2, "batch"),
+        ("normal", 1, "batch"),
+        ("gold", 1, "batch"),
+        ("batch", 9, "batch"),
+        ("batch", -9, "batch"),
+    ],
+)
+async def test_a_priority_lowers_the_class_of_a_key_and_never_raises_it(
+    guard: Guard, own: str, priority: int, expected: str
+) -> None:
+    guarded = guard("x", EOS)
+    await guarded.ask(await guarded.key(priority_class=own), priority=priority)
+    assert guarded.site.hops.wants[-1].priority_class == expected
+    assert guarded.site.hops.generations[-1].priority == expected
 
 
 async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
