@@ -57,11 +57,12 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`ignored`: what the client sent and nobody will look at."""
+    """`ignored`: what nobody knows or can do; `harmless`: what we know and what changes nothing."""
 
     chat: Mapping[str, Any]
     names: Names
     ignored: tuple[str, ...]
+    harmless: tuple[str, ...] = ()
 
     def read(self, policy: Policy | None = None) -> ChatRequest:
         """The chat request, checked."""

@@ -30,6 +30,7 @@ class MessagesDialect:
             is_stream=bool(request.stream),
             user=request.user_id,
             ignored=translation.ignored,
+            harmless=translation.harmless,
         )
 
     async def count(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:

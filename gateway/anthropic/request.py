@@ -148,7 +148,8 @@ def translate(
         paths[f"tools[{index}].function"] = f"tools[{index}]"
         paths[f"tools[{index}].function.parameters"] = f"tools[{index}].input_schema"
     unknown = [name for name in given if name not in _KNOWN | _NO_EFFECT | _UNSUPPORTED.keys()]
-    return Translation(chat, Names(paths), tuple(unknown))
+    harmless = tuple(sorted(_NO_EFFECT & given.keys()))
+    return Translation(chat, Names(paths), tuple(unknown), harmless)
 
 
 def _fields(request: CountRequest, thinks: bool) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def translate(body: Mapping[str, Any]) -> Asked:
         ignored.append("tool_choice")
     names = Names(_PATHS | conversation.paths | toolbox.paths)
     return Asked(
-        Translation(chat, names, tuple(ignored)),
+        Translation(chat, names, tuple(ignored), tuple(sorted(_NO_EFFECT & given.keys()))),
         _echo(given, request, toolbox),
         toolbox.namespaces,
         has_encrypted=ENCRYPTED in request.include,
