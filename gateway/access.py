@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 CLIENT_GONE = "client_gone"  # why a stream was cut: the client left
 
-_BASES = ("/beta/v1", "/beta", "/v1")
+_BASES = ("/anthropic/v1", "/beta/v1", "/beta", "/v1")
 _GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
 _TRACED = tuple(f"/v1{path}" for path in _GENERATING)
 _OTHERS = (
@@ -56,8 +56,9 @@ def route_of(path: str) -> str:
         return PREFIX
     base = next((base for base in _BASES if path.startswith(f"{base}/")), "")
     rest = path.removeprefix(base)
-    if rest.startswith("/models/"):
-        return "/v1/models/{name}"
+    for stem, parameter in (("/models/", "{name}"), ("/responses/", "{id}")):
+        if rest.startswith(stem):
+            return f"/v1{stem}{parameter}"
     return f"/v1{rest}" if rest in _GENERATING + _OTHERS else OTHER
 
 

@@ -9,19 +9,29 @@ from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway import playground
+from diptych.gateway.anthropic.dialect import MessagesDialect
 from diptych.gateway.chat.dialect import ChatDialect
+from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
 from diptych.gateway.endpoint import Endpoint
-from diptych.gateway.errors import ClientGone, HttpError, envelope_for, headers
+from diptych.gateway.errors import ClientGone, envelope_for, headers, is_anthropic
+from diptych.gateway.inquiry import Answer, Inquiry
+from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
+from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
 from diptych.gateway.served import Served
+from diptych.gateway.signpost import RENDER, Signpost
 from diptych.gateway.stream import Patience, Receive, Send
 from diptych.gateway.tenancy.door import HEADERS_IN_SCOPE, Door
+from diptych.gateway.tokens.converter import Converter
 from diptych.gateway.traffic import Traffic
 from diptych.telemetry.logs import request_id_var
 
@@ -29,18 +39,13 @@ log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Probe = Callable[[Request], Awaitable[Response]]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
-_SUPPORTED = "POST /v1/chat/completions, GET /v1/models"
-_NOT_OFFERED = (
-    "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/audio",
-    "/v1/images", "/v1/moderations", "/v1/files", "/v1/batches", "/v1/fine_tuning",
-    "/v1/assistants", "/v1/threads", "/rerank", "/score", "/pooling", "/classify",
-    "/user/balance", "/tokenize", "/detokenize",
-)  # fmt: skip
+_ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
 
 
 def build(
@@ -66,13 +71,12 @@ def build(
     for path in (f"{base}/models" for base in _BASES):
         pages.add_route(path, probes.models, methods=["GET"])
         pages.add_route(path + "/{name:path}", probes.model, methods=["GET"])
-    for path in ("/livez", "/health"):
-        pages.add_route(path, probes.live, methods=["GET"])
-    pages.add_route("/readyz", probes.ready, methods=["GET"])
-    pages.add_route("/ping", probes.ping, methods=["GET"])
-    pages.add_route("/version", probes.version, methods=["GET"])
+    for path, probe in _probes(probes, policy).items():
+        pages.add_route(path, probe, methods=["GET"])
+    for path in (f"{base}/responses/{{id:path}}" for base in _BASES):
+        pages.add_route(path, not_stored, methods=["GET", "POST", "DELETE"])
     pages.routes.extend(playground.routes() if has_page else ())
-    app: App = Switch(endpoints, pages)
+    app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
         app = partial(door.pass_through, app)
     return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
@@ -80,36 +84,59 @@ def build(
 
 def _endpoints(
     served: Served, traffic: Traffic, pipeline: Pipeline, patience: Patience
-) -> dict[str, Endpoint]:
-    """By path, each dialect below each base."""
-    return {
-        base + path: Endpoint(dialect, traffic, pipeline, patience)
+) -> dict[str, App]:
+    """All that is posted to, by path."""
+    found: dict[str, App] = {
+        path: Endpoint(dialect, traffic, pipeline, patience)
         for path, dialect in _dialects(served).items()
-        for base in _BASES
     }
+    return found | {path: Inquiry(ask, traffic) for path, ask in _inquiries(served).items()}
 
 
 def _dialects(served: Served) -> dict[str, Dialect]:
-    """By path, below each base."""
-    return {"/chat/completions": ChatDialect(served)}
+    """By path, each below the bases where its clients look for it."""
+    ours: dict[str, Dialect] = {
+        "/chat/completions": ChatDialect(served),
+        "/completions": CompletionDialect(served),
+        "/responses": ResponsesDialect(served),
+    }
+    messages = MessagesDialect(served)
+    found = {base + path: dialect for path, dialect in ours.items() for base in _BASES}
+    return found | {f"{base}/messages": messages for base in _ANTHROPIC_BASES}
 
 
-def _refusal(path: str, found: HTTPException) -> HttpError:
-    """What the routing found: no such path, or not with this method."""
-    if found.status_code == 405:
-        allowed = (found.headers or {}).get("Allow", "another method")
-        text = f"Use {allowed} here."
-        return HttpError(405, "method_not_allowed", text, {"allow": allowed})
-    if path.startswith(_NOT_OFFERED):
-        return HttpError(404, "endpoint_not_supported", f"Supported are {_SUPPORTED}.")
-    return HttpError(404, "unknown_url", f"No such path. Supported are {_SUPPORTED}.")
+def _inquiries(served: Served) -> dict[str, Answer]:
+    """By path. Those of tokens stand at the bare host, where vLLM has them, and at /v1."""
+    converter, messages = Converter(served), MessagesDialect(served)
+    found: dict[str, Answer] = {}
+    for base in ("", "/v1"):
+        found[f"{base}/tokenize"] = converter.tokenize
+        found[f"{base}/detokenize"] = converter.detokenize
+    for base in _ANTHROPIC_BASES:
+        found[f"{base}/messages/count_tokens"] = messages.count
+    if served.policy.allow_render:
+        found[RENDER] = converter.render
+    return found
+
+
+def _probes(probes: Probes, policy: Policy) -> dict[str, Probe]:
+    """By path."""
+    found: dict[str, Probe] = {
+        "/livez": probes.live,
+        "/health": probes.live,
+        "/readyz": probes.ready,
+        "/ping": probes.ping,
+        "/version": probes.version,
+    }
+    return found | ({"/openapi.json": Description(policy).answer} if policy.allow_openapi else {})
 
 
 class Switch:
     """Sends what generates straight to its endpoint: nothing else stands before its client."""
 
-    def __init__(self, endpoints: Mapping[str, App], pages: App) -> None:
+    def __init__(self, endpoints: Mapping[str, App], pages: Router, signpost: Signpost) -> None:
         self._endpoints = endpoints
+        self._signpost = signpost
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +148,7 @@ class Switch:
         try:
             await self._pages(scope, receive, send)
         except HTTPException as found:
-            raise _refusal(scope["path"], found) from None
+            raise self._signpost.refusal(scope["path"], found) from None
 
 
 class Front:
@@ -144,6 +171,8 @@ class Front:
         scope[HEADERS_IN_SCOPE] = {}
         request_id_var.set(request_id)
         common = _common_headers(request_id, self._version(), scope["headers"])
+        if is_anthropic(scope["path"]):
+            common.append((b"request-id", request_id.encode()))  # the name that its clients know
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:

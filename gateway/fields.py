@@ -24,8 +24,10 @@ Int = Annotated[int, BeforeValidator(_whole)]
 OUR_CODES = {
     "conflicting_parameters",
     "invalid_messages",
+    "invalid_tools",
     "invalid_type",
     "invalid_value",
+    "unsupported_content_part",
     "unsupported_parameter",
 }
 _TOOLS = (("tools",), ("tool_choice",))

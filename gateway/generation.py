@@ -63,7 +63,8 @@ def _not_nothing(value: int) -> int:
 
 
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
-Stops = Annotated[list[Stop], Field(max_length=MAX_STOPS), BeforeValidator(_one_or_many)]
+StopList = Annotated[list[Stop], Field(max_length=MAX_STOPS)]
+Stops = Annotated[StopList, BeforeValidator(_one_or_many, json_schema_input_type=Stop | StopList)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARS)]
 TokenId = Annotated[Int, Field(ge=0, lt=2**31)]
 Biases = Annotated[dict[int, float], BeforeValidator(_biases)]

@@ -1,5 +1,8 @@
 """How long prompt and output may be. Checked before any engine is bothered."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from diptych.core.errors import BadRequest
 
 MAX_OUTPUT = 393_216
@@ -62,3 +65,14 @@ def too_long(prompt_len: int, output: int, context: int) -> BadRequest:
         code="context_length_exceeded",
         param="messages",
     )
+
+
+@contextmanager
+def length_of(param: str) -> Iterator[None]:
+    """Whatever is found too long inside was sent in this field."""
+    try:
+        yield
+    except BadRequest as error:
+        if error.code == "context_length_exceeded":
+            error.param = param
+        raise

@@ -51,6 +51,7 @@ class Policy:
     max_n: int = 16
     allow_tasks: bool = False
     allow_render: bool = False
+    allow_openapi: bool = True
     git_commit: str = ""  # of this build, for /version
 
     def alias(self, name: str) -> Alias | None:
@@ -97,6 +98,7 @@ def policy_of(settings: GatewaySettings) -> Policy:
         max_n=settings.max_n,
         allow_tasks=settings.allow_tasks,
         allow_render=settings.allow_render,
+        allow_openapi=settings.allow_openapi,
         git_commit=settings.git_commit,
     )
 

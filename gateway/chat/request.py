@@ -51,7 +51,9 @@ def _effort(value: Any) -> int:
     return int(value)
 
 
-Effort = Annotated[int, BeforeValidator(_effort)]
+EffortName = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+EffortLevel = Annotated[int, Field(ge=1, le=100)]
+Effort = Annotated[int, BeforeValidator(_effort, json_schema_input_type=EffortName | EffortLevel)]
 
 
 class Thinking(BaseModel):

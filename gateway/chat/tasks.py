@@ -1,6 +1,6 @@
 """Quick instructions, as a client names them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
@@ -15,4 +15,5 @@ def _task(value: object) -> Task:
     return Task[value.upper()]
 
 
-TaskName = Annotated[Task, PlainValidator(_task)]
+Name = Literal["action", "query", "authority", "domain", "title", "read_url"]
+TaskName = Annotated[Task, PlainValidator(_task, json_schema_input_type=Name)]

@@ -96,7 +96,10 @@ def _names(tools: list[Any]) -> Iterator[str]:
 
 
 Tools = Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS)]
-Choice = Annotated[ToolChoice, PlainValidator(_choice)]
+Named = Literal["none", "auto", "required"]
+Choice = Annotated[
+    ToolChoice, PlainValidator(_choice, json_schema_input_type=Named | dict[str, Any])
+]
 
 
 @dataclass(frozen=True, slots=True)

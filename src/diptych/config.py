@@ -263,6 +263,7 @@ class ApiSettings(Common):
     max_n: int = Field(16, ge=1, le=128, description="most choices of a request")
     allow_tasks: bool = Field(False, description="accept quick instructions (task)")
     allow_render: bool = Field(False, description="offer the endpoint that shows a prompt")
+    allow_openapi: bool = Field(True, description="describe the API at /openapi.json")
     git_commit: str = Field(
         "", pattern=r"^([0-9a-f]{7,64})?$", description="commit of this build, which /version tells"
     )

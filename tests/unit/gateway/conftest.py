@@ -66,6 +66,24 @@ def parse_events(text: str) -> list[Any]:
     return [d if d == "[DONE]" else orjson.loads(d) for d in data]
 
 
+def parse_named_events(text: str) -> list[tuple[str, Any]]:
+    """Name and data of each event of a stream whose events have names."""
+    blocks = text.split("\n\n")
+    assert blocks.pop() == ""
+    events = []
+    for block in blocks:
+        if block.startswith(": "):
+            continue
+        name, data = block.split("\n")
+        events.append((name.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))))
+    return events
+
+
+@pytest.fixture
+def named_events() -> Callable[[str], list[tuple[str, Any]]]:
+    return parse_named_events
+
+
 class Visit:
     """One request driven message by message, so that the client can leave or stop reading."""
 

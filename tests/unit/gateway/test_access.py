@@ -98,6 +98,8 @@ def test_every_route_of_the_application_has_a_name(serve: Any) -> None:
         ("/chat/completions", CHAT),
         ("/models/a/b", "/v1/models/{name}"),
         ("/v1/models", "/v1/models"),
+        ("/responses/resp_1/cancel", "/v1/responses/{id}"),
+        ("/anthropic/v1/messages", "/v1/messages"),
         ("/readyz", "/readyz"),
         ("/v1/chat/completions/x", "other"),
         ("/wp-login.php", "other"),

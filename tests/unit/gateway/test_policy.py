@@ -40,6 +40,7 @@ def test_nothing_configured_is_the_documented_default(tmp_path: Path) -> None:
         ("max_n", "3", 3),
         ("allow_tasks", "true", True),
         ("allow_render", "true", True),
+        ("allow_openapi", "false", False),
         ("git_commit", "0123abc", "0123abc"),
     ],
 )

@@ -1,0 +1,34 @@
+"""An endpoint that answers from what the gateway knows: JSON in, JSON out, nothing generated."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import orjson
+
+from diptych.gateway.body import read_json
+from diptych.gateway.stream import Receive, Send, unless_gone
+from diptych.gateway.tenancy.visit import Visit, visit_of
+from diptych.gateway.traffic import Traffic
+
+Answer = Callable[[dict[str, Any], Visit], Awaitable[dict[str, Any]]]
+
+
+class Inquiry:
+    """ASGI."""
+
+    def __init__(self, answer: Answer, traffic: Traffic) -> None:
+        self._answer = answer
+        self._traffic = traffic
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        self._traffic.check_open()
+        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        body = await read_json(headers, receive)
+        await unless_gone(receive, self._reply(body, visit_of(scope), send))
+
+    async def _reply(self, body: dict[str, Any], visit: Visit, send: Send) -> None:
+        reply = orjson.dumps(await self._answer(body, visit))
+        fields = {"content-type": "application/json", "content-length": str(len(reply))}
+        raw = [(name.encode(), value.encode()) for name, value in fields.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        await send({"type": "http.response.body", "body": reply})
