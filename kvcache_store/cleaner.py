@@ -162,6 +162,7 @@ class Cleaner:
             for run in runs(items):
                 copy = self._segments.append(run, extent.kept)
                 copy.used_s, copy.reads = extent.used_s, extent.reads
+                extent.segment.moved_bytes += copy.footprint_bytes
                 moved += sum(len(item.payload) for item in run)
         self.counts.moved_bytes += moved
         return moved

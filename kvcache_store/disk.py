@@ -91,8 +91,9 @@ class DiskTier:
 
     @property
     def _own_bytes(self) -> int:
-        """One segment to move into, and the footers to come."""
-        return self._segment_bytes + self.segments.footer_bytes
+        """What is left of one segment's room to move into, and the footers to come."""
+        room = max(0, self._segment_bytes - self.segments.moved_bytes)
+        return room + self.segments.footer_bytes
 
     def find(self, kind: PartKind, name: BlockHash, origin: Origin) -> bool:
         """Whether a part is there; asking renews nothing."""

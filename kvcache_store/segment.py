@@ -108,6 +108,7 @@ class Segment:
     size_bytes: int
     appender: Appender | None = None
     extents: list[Extent] = field(default_factory=list)
+    moved_bytes: int = 0  # footprint of its parts that were copied elsewhere: it is on its way out
 
     @property
     def name(self) -> str:

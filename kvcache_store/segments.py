@@ -80,6 +80,11 @@ class Segments:
         return sum(segment.footer_bytes for segment in list(self._open.values()))
 
     @property
+    def moved_bytes(self) -> int:
+        """What lies twice for the moment, because segments are being moved."""
+        return sum(segment.moved_bytes for segment in self.all())
+
+    @property
     def num_parts(self) -> int:
         return sum(map(len, self._index.values()))
 
