@@ -3,6 +3,7 @@
 `write`, `clean`, `scrub`, `delete` and `sync` belong to one thread; the rest may come from any.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from diptych.core.ids import BlockHash
@@ -40,12 +41,13 @@ class DiskTier:
         clock: Callable[[], float],
         quotas: Quotas = Quotas(),  # noqa: B008 - frozen
         key_of: CipherOf = lambda group: None,
+        is_known: Callable[[bytes], bool] = lambda group: True,
         on_change: OnChange = lambda came, names: None,
         is_pinned: Callable[[Sequence[BlockHash]], bool] = lambda names: False,
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.queued_bytes = 0  # of writes on their way; the queue's to say
-        self.written_bytes = 0
+        self.written_bytes: Counter[Retention] = Counter()
         self._clock = clock
         self._segment_bytes = segment_size(capacity_bytes)
         self.segments = Segments(
@@ -53,6 +55,7 @@ class DiskTier:
             segment_bytes=self._segment_bytes,
             clock=clock,
             key_of=key_of,
+            is_known=is_known,
             on_change=on_change,
         )
         self.reader = Reader(self.segments)
@@ -119,7 +122,7 @@ class DiskTier:
             if not self._make_room(needed):
                 raise VolumeFull(f"no room for {size} bytes within {self.capacity_bytes}")
             self.segments.append(run, kept)
-            self.written_bytes += size
+            self.written_bytes[retention] += size
 
     def read(self, origin: Origin, kind: PartKind, names: Sequence[BlockHash]) -> list[Item]:
         """The parts up to the first that is missing, damaged, or another's. Renews them."""
@@ -131,6 +134,14 @@ class DiskTier:
             extent.used_s = now_s
             self.segments.renew(extent, Kept(extent.kept.retention, day_of(now_s)))
         return items
+
+    def renew(self, origin: Origin, kind: PartKind, names: Sequence[BlockHash]) -> None:
+        """Parts were read from elsewhere: what is owed for them here lasts as long."""
+        today = day_of(self._clock())
+        for name in names:
+            found = self.segments.find(kind, name, origin)
+            if found is not None and found[0].kept.day < today:
+                self.segments.renew(found[0], Kept(found[0].kept.retention, today))
 
     def clean(self) -> Iterator[int]:
         """See Cleaner.clean."""

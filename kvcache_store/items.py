@@ -19,6 +19,17 @@ class Tier(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """Where a part is; asking renewed nothing."""
+
+    tier: Tier
+    is_exact: bool = False
+
+
+NOWHERE = Found(Tier.NOWHERE)
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Whose bytes they are and who can read them: never mixed, in no tier."""
 

@@ -8,15 +8,17 @@ probability, a byte. Parents never go before their children: a chain is read fro
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from diptych.core.ids import BlockHash
+from diptych.kvcache_store.retention import Retention
 
 MS_A_TOKEN: Final = 0.031  # of a prefill node: 73,700 tokens/s, 44 % of them computed
 TWICE_AT_TOKENS: Final = 65_536  # attention doubles the cost of a token about here
+USABLE: Final = 0.8  # of the capacity, for promises
 HALF_AFTER_S: Final = 3_600.0  # idle; then as one over the time, since turns come in bursts
 
 
@@ -45,6 +47,16 @@ def value(*, tokens: int, index_tokens: int, size_bytes: int, reads: int, idle_s
     ms = tokens * MS_A_TOKEN * (1.0 + index_tokens / TWICE_AT_TOKENS)
     probability = (1.0 + reads) / (2.0 + reads) / (1.0 + max(0.0, idle_s) / HALF_AFTER_S)
     return ms * probability / max(1, size_bytes)
+
+
+def shown_days(
+    ttl_days: Mapping[Retention, int], bytes_a_day: Mapping[Retention, float], capacity_bytes: int
+) -> dict[Retention, float]:
+    """What can be promised at these rates of new bytes: less than the TTL, openly, when what
+    would pile up is more than the usable part of the capacity."""
+    piled = sum(days * bytes_a_day.get(kind, 0.0) for kind, days in ttl_days.items())
+    share = min(1.0, USABLE * capacity_bytes / piled) if piled > 0 else 1.0
+    return {kind: days * share for kind, days in ttl_days.items()}
 
 
 def eviction_order(candidates: Sequence[Candidate]) -> Iterator[Candidate]:

@@ -40,7 +40,7 @@ class Recovered:
     parts: int = 0
     scanned: int = 0  # segments without a footer: the last life ended abruptly
     torn_bytes: int = 0
-    foreign: int = 0  # files that were no segments of ours, or whose key is gone; removed
+    foreign: int = 0  # files that were no segments of ours, or of a tenant that is gone; removed
 
 
 class Segments:
@@ -53,6 +53,7 @@ class Segments:
         segment_bytes: int,
         clock: Callable[[], float],
         key_of: CipherOf = lambda group: None,
+        is_known: Callable[[bytes], bool] = lambda group: True,
         on_change: OnChange = lambda came, names: None,
     ) -> None:
         self.lock = threading.RLock()
@@ -62,6 +63,7 @@ class Segments:
         self._segment_bytes = segment_bytes
         self._clock = clock
         self._key_of = key_of
+        self._is_known = is_known
         self._on_change = on_change
         self._index: dict[PartKind, dict[BlockHash, Extent]] = {kind: {} for kind in _KINDS}
         self._open: dict[_Stream, Segment] = {}
@@ -136,7 +138,8 @@ class Segments:
         if extent is None or extent.scope != origin.scope:
             return None
         head = extent.segment.head
-        if head.namespace != origin.namespace or head.layout_hash != origin.layout_hash:
+        whose = (head.namespace, head.layout_hash, head.group)
+        if whose != (origin.namespace, origin.layout_hash, origin.group):
             return None
         return extent, extent.names.index(name)
 
@@ -252,7 +255,8 @@ class Segments:
         self.volume.sync()
 
     def _is_readable(self, head: f.SegmentHead) -> bool:
-        return not head.is_encrypted or self._key_of(head.group) is not None
+        has_key = not head.is_encrypted or self._key_of(head.group) is not None
+        return has_key and self._is_known(head.group)
 
     def _adopt(self, segment: Segment, promises: dict[tuple[int, int], Kept]) -> None:
         self.segments[segment.head.segment_id] = segment
