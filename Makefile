@@ -30,6 +30,9 @@ bench: setup  ## What the chain costs: HTTP through all stations next to the eng
 bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits, next to the engine before it
 	$(BIN)/python tests/bench/compare.py
 
+bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
+	$(BIN)/python tests/bench/store.py
+
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
@@ -59,4 +62,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-kernels fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-store bench-kernels fault gpu

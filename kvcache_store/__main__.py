@@ -15,6 +15,7 @@ from diptych.kvcache_store.service import StoreService
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Endpoint
+from diptych.transport.allocator import keep_freed_memory
 from diptych.transport.server import Server, stop_signals
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 def main(settings: StoreSettings) -> None:
     """Serve until SIGTERM or SIGINT; then write what is queued."""
     logs.setup(settings.store_id, settings.log_level)
+    keep_freed_memory()
     asyncio.run(_serve(settings))
 
 

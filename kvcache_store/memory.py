@@ -1,6 +1,8 @@
 """The memory tier: parts by name, the longest unused first to go, tails before heads.
 
-Knows no disk. Belongs to the event loop's thread.
+Parts that came together, in a frame or by one read, stay views of the bytes they came in: nothing
+is copied, and the bytes count until the last of them has gone. Knows no disk. Belongs to the event
+loop's thread.
 """
 
 from collections import OrderedDict
@@ -13,7 +15,17 @@ from diptych.kvcache_store.retention import Kept, later
 from diptych.kvcache_store.tenants import Admission
 from diptych.transport.frames import PartKind
 
+SHARED_FROM = 0.9  # of the bytes they lie in that parts must fill to keep them
+
 Name = tuple[PartKind, BlockHash]
+
+
+@dataclass(eq=False, slots=True)
+class Lump:
+    """Bytes that some parts lie in."""
+
+    size_bytes: int
+    num_parts: int = 0
 
 
 @dataclass(slots=True)
@@ -23,6 +35,7 @@ class Held:
     item: Item
     kept: Kept
     admission: Admission
+    lump: Lump
     is_settled: bool = False  # on disk, or on its way there; others wait for a second touch
 
 
@@ -74,11 +87,13 @@ class MemoryTier:
         return found
 
     def put(self, items: Sequence[Item], kept: Kept, admission: Admission) -> list[Held]:
-        """Take copies; what is there already is touched and its promise prolonged.
+        """Take parts; what is there already is touched and its promise prolonged.
 
-        Returns what is held now: all of it, unless a part is larger than the tier or the pinned
-        ones leave no room.
+        Returns what is held now: all of it, unless the parts are larger than the tier or the
+        pinned ones leave no room. Their bytes must never change.
         """
+        new = [item for item in items if (item.kind, item.name) not in self._held]
+        lumps = self._lumps(new)
         taken: list[Held] = []
         fresh: list[BlockHash] = []
         for item in items:
@@ -86,18 +101,17 @@ class MemoryTier:
             held = self._held.get(name)
             if held is not None:
                 held.kept = later(held.kept, kept)
-            elif self._make_room(len(item.payload)):
-                copy = replace(item, payload=memoryview(bytes(item.payload)))
-                self._held[name] = held = Held(copy, kept, admission)
-                self.used_bytes += len(item.payload)
+            elif name in lumps:
+                one, lump = lumps[name]
+                lump.num_parts += 1
+                self._held[name] = held = Held(one, kept, admission, lump)
                 if item.kind is PartKind.BLOCK:
                     fresh.append(item.name)
             else:
                 continue
             taken.append(held)
         for held in reversed(taken):
-            if (name := (held.item.kind, held.item.name)) in self._held:
-                self._held.move_to_end(name)
+            self._held.move_to_end((held.item.kind, held.item.name))
         self._on_change(True, fresh)
         return taken
 
@@ -108,7 +122,8 @@ class MemoryTier:
         for kind, name in names:
             held = self._held.pop((kind, name), None)
             if held is not None:
-                freed += len(held.item.payload)
+                held.lump.num_parts -= 1
+                freed += 0 if held.lump.num_parts else held.lump.size_bytes
                 if kind is PartKind.BLOCK:
                     gone.append(name)
         self.used_bytes -= freed
@@ -121,6 +136,27 @@ class MemoryTier:
     def expire(self, now_s: float) -> int:
         """Forget what nothing is owed for any more; bytes freed."""
         return self.drop([name for name, held in self._held.items() if held.kept.is_over(now_s)])
+
+    def _lumps(self, items: Sequence[Item]) -> dict[Name, tuple[Item, Lump]]:
+        """Room for new parts: together if they fill the bytes they lie in, else as copies."""
+        by_bytes: dict[int, list[Item]] = {}
+        for item in items:
+            by_bytes.setdefault(id(item.payload.obj), []).append(item)
+        found: dict[Name, tuple[Item, Lump]] = {}
+        for together in by_bytes.values():
+            whole = memoryview(together[0].payload.obj).nbytes
+            size = sum(len(item.payload) for item in together)
+            if size >= SHARED_FROM * whole and self._make_room(whole):
+                lump = Lump(whole)
+                self.used_bytes += whole
+                found |= {(item.kind, item.name): (item, lump) for item in together}
+                continue
+            for item in together:
+                if self._make_room(len(item.payload)):
+                    self.used_bytes += len(item.payload)
+                    copy = replace(item, payload=memoryview(bytes(item.payload)))
+                    found[item.kind, item.name] = (copy, Lump(len(item.payload)))
+        return found
 
     def _make_room(self, size_bytes: int) -> bool:
         if size_bytes > self.capacity_bytes:
