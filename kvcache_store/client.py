@@ -133,8 +133,9 @@ class StoreClient:
         self._unsent_bytes = 0
 
     @property
-    def nodes_up(self) -> list[str]:
-        return [address for address, node in self._nodes.items() if node.is_up]
+    def weights(self) -> dict[str, float]:
+        """Of the nodes that are up: their shares of what is put."""
+        return {address: node.weight for address, node in self._nodes.items() if node.is_up}
 
     async def lookup(
         self,
@@ -246,12 +247,9 @@ class StoreClient:
     async def close(self) -> None:
         await asyncio.gather(*(node.close() for node in self._nodes.values()))
 
-    def _weights(self) -> dict[str, float]:
-        return {address: node.weight for address, node in self._nodes.items() if node.is_up}
-
     def _asked(self, chain: Sequence[BlockHash], start: int) -> dict[Node, list[int]]:
         """Which node is asked for which blocks."""
-        weights = self._weights()
+        weights = self.weights
         asked: dict[Node, list[int]] = {self._nodes[address]: [] for address in weights}
         for first, last in _segments(start, len(chain)):
             for address in ranked(weights, segment_key(chain, first))[:LOOKED_AT]:
@@ -283,7 +281,7 @@ class StoreClient:
 
     def _pieces(self, run: Run) -> dict[Node, list[Run]]:
         """The run by the nodes that keep it; neighbours of one node stay together."""
-        weights = self._weights()
+        weights = self.weights
         pieces: dict[Node, list[tuple[int, int]]] = {}
         if not weights:
             return {}

@@ -46,9 +46,9 @@ def show_stats(stats: Stats) -> None:
 
 def show_segments(rows: Sequence[SegmentRow]) -> None:
     """A line a file."""
-    table = Table()
-    for name in ("segment", "tenant", "class", "day", "namespace"):
-        table.add_column(name)
+    table = Table(box=None)
+    for name in ("segment", "tenant", "class", "day"):
+        table.add_column(name, overflow="fold")
     for name in ("parts", "live", "file"):
         table.add_column(name, justify="right")
     table.add_column("")
@@ -56,15 +56,14 @@ def show_segments(rows: Sequence[SegmentRow]) -> None:
         day = datetime.fromtimestamp(row.day * DAY_S, UTC).strftime("%Y-%m-%d")
         marks = " ".join(
             mark
-            for mark, holds in (("growing", row.is_growing), ("encrypted", row.is_encrypted))
+            for mark, holds in (("open", row.is_growing), ("encrypted", row.is_encrypted))
             if holds
         )
         table.add_row(
-            row.name,
+            row.name.removesuffix(".seg"),
             row.tenant,
             row.retention,
             day,
-            row.namespace.hex()[:12],
             str(row.parts),
             _size(row.live_bytes),
             _size(row.size_bytes),

@@ -137,7 +137,7 @@ async def test_k1_a_part_that_cannot_be_read_is_never_counted_as_loaded(tmp_path
         assert set(brought.blocks) == {0, 1, 2}
         assert store.tiers.disk is not None
         assert store.tiers.disk.reader.counts.corrupt == 1
-        assert client.nodes_up  # a damaged block is not a lost node
+        assert client.weights  # a damaged block is not a lost node
         assert (await client.lookup(text.whose, text.chain)).end == 3
         await put(client, text, 3, 4)  # computed again
         assert (await bring(client, text)).num_leading == 8
@@ -276,7 +276,7 @@ async def test_another_layout_under_the_same_namespace_is_refused(tmp_path: Path
         )
         with pytest.raises(Refused, match="another layout"):
             await call(stub.Lookup, request, timeout_s=5)
-        assert client.nodes_up
+        assert client.weights
 
 
 async def test_zero_retention_leaves_nothing_anywhere(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ async def test_f15_a_slow_disk_costs_writes_and_never_an_answer(tmp_path: Path) 
         began_s = asyncio.get_running_loop().time()
         await bring(client, big, deadline_s=1.0)
         assert asyncio.get_running_loop().time() - began_s < 2 * (2 + 1.0 + 1.0)
-        assert client.nodes_up
+        assert client.weights
         volume.bytes_a_second = None
 
 
