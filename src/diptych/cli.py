@@ -10,6 +10,7 @@ import typer
 from diptych import __version__, config
 from diptych.core.errors import DiptychError, Misconfigured
 from diptych.core.phases import Role
+from diptych.kvcache_store.commands import cache
 
 MISCONFIGURED_EXIT = 2
 FAILED_EXIT = 1
@@ -98,6 +99,7 @@ def up(
     ctx: typer.Context,
     prefill: Annotated[str | None, _option("--prefill", "N", config.UpSettings)] = None,
     decode: Annotated[str | None, _option("--decode", "N", config.UpSettings)] = None,
+    store: Annotated[str | None, _option("--store", "N", config.UpSettings)] = None,
     hybrid: Annotated[
         bool | None,
         typer.Option("--hybrid", help="decode workers compute prompts too; no prefill workers"),
@@ -359,6 +361,47 @@ def decode(
 
 
 @app.command()
+def store(
+    ctx: typer.Context,
+    listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.StoreSettings)] = None,
+    store_id: Annotated[str | None, _option("--store-id", "NAME", config.StoreSettings)] = None,
+    cache_dir: Annotated[str | None, _option("--cache-dir", "DIR", config.StoreSettings)] = None,
+    cache_disk_bytes: Annotated[
+        str | None, _option("--cache-disk-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_memory_bytes: Annotated[
+        str | None, _option("--cache-memory-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_fsync_s: Annotated[
+        str | None, _option("--cache-fsync-s", "SECONDS", config.StoreSettings)
+    ] = None,
+    cache_encrypt: Annotated[bool | None, _switch("--cache-encrypt", config.StoreSettings)] = None,
+    cache_tenant_bytes: Annotated[
+        str | None, _option("--cache-tenant-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_agent_bytes: Annotated[
+        str | None, _option("--cache-agent-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_chat_bytes: Annotated[
+        str | None, _option("--cache-chat-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_pinned_bytes: Annotated[
+        str | None, _option("--cache-pinned-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    metrics_listen: MetricsListen = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    config_file: Config = None,
+) -> None:
+    """Keep KV blocks for all workers: in memory, and on disk for days."""
+    settings = _load(config.StoreSettings, ctx)
+    _title(settings.store_id)
+    from diptych.kvcache_store.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
@@ -383,6 +426,7 @@ keys = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(keys)
+app.add_typer(cache)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="the 12 characters after sk-")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]

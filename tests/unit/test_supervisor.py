@@ -379,6 +379,15 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
         assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
 
 
+def test_a_plan_has_a_store_if_one_is_wanted(tmp_path: Path) -> None:
+    assert "store" not in {process.role for process in plan_for(tmp_path).processes}
+    (store,) = [p for p in plan_for(tmp_path, store="1").processes if p.role == "store"]
+    assert store.command[3] == "store"
+    assert flag(store, "--store-id") == store.id == "store-1"
+    assert flag(store, "--listen") == store.address
+    assert flag(store, "--data-dir") == str(tmp_path)
+
+
 def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, hybrid=True, decode="2", max_model_len="64", host="0.0.0.0")
     roles = [process.role for process in plan.processes]
