@@ -80,6 +80,7 @@ NumAnchors = Annotated[str | None, _option("--num-anchors", "N", config.WorkerSe
 SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.WorkerSettings)]
 Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
 Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
+Stores = Annotated[str | None, _option("--stores", "HOST:PORT,...", config.WorkerSettings)]
 AsyncStepping = Annotated[bool | None, _switch("--async-stepping", config.WorkerSettings)]
 AllowAnonymous = Annotated[
     bool | None,
@@ -299,6 +300,7 @@ def prefill(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
@@ -342,6 +344,7 @@ def decode(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
@@ -389,8 +392,10 @@ def store(
         str | None, _option("--cache-pinned-bytes", "BYTES", config.StoreSettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Keep KV blocks for all workers: in memory, and on disk for days."""

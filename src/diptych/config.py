@@ -73,6 +73,17 @@ def _redis_url(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _host_ports(value: str) -> str:
+    for address in addresses_of(value):
+        _host_port(address)
+    return value
+
+
+def addresses_of(value: str) -> list[str]:
+    """Those of a comma-separated list."""
+    return [address.strip() for address in value.split(",") if address.strip()]
+
+
 def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
 
@@ -110,6 +121,7 @@ Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute(
 DiskBytes = Annotated[int, Field(ge=0), AfterValidator(_none_or_enough)]
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
+Addresses = Annotated[str, AfterValidator(_host_ports)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
@@ -336,6 +348,9 @@ class WorkerSettings(Traced, ServingSettings):
     async_stepping: bool = Field(
         False, description="launch a step before the one ahead of it has been read"
     )
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache, comma-separated; none: nothing outlives the worker"
+    )
 
 
 class CacheFolder(Common):
@@ -388,7 +403,7 @@ class UpSettings(Public, Traced, Observed):
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
     decode: int = Field(1, ge=0, le=64, description="decode workers")
-    store: int = Field(0, ge=0, le=1, description="KV cache stores")
+    store: int = Field(1, ge=0, le=1, description="KV cache stores")
     hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
     checkpoint: Checkpoint | None = Field(
         None, description="model folder; default: the embedded one"
