@@ -16,7 +16,7 @@ class Weather(BaseModel):
 
 
 def model(**fields: Any) -> ChatOpenAI:
-    wish = {"max_tokens": 200, "seed": 1, "extra_body": ANSWER, "max_retries": 0, **fields}
+    wish = {"max_tokens": 1500, "seed": 1, "extra_body": ANSWER, "max_retries": 0, **fields}
     return ChatOpenAI(model=MODEL, base_url=f"{URL}/v1", api_key=KEY, stream_usage=True, **wish)
 
 

@@ -42,7 +42,7 @@ def check_reasoning_comes_apart() -> None:
 
 def check_a_forced_tool_is_called() -> None:
     for stream in (False, True):
-        reply = ask(seed=4, tools=[TOOL], tool_choice="required", max_tokens=200, stream=stream)
+        reply = ask(seed=4, tools=[TOOL], tool_choice="required", max_tokens=1500, stream=stream)
         if stream:
             reply = litellm.stream_chunk_builder(list(reply), messages=MESSAGES)
         (call,) = reply.choices[0].message.tool_calls[:1]
@@ -52,7 +52,7 @@ def check_a_forced_tool_is_called() -> None:
 
 
 def check_a_tool_result_is_answered() -> None:
-    reply = ask(seed=5, tools=[TOOL], tool_choice="required", max_tokens=200)
+    reply = ask(seed=5, tools=[TOOL], tool_choice="required", max_tokens=1500)
     message = reply.choices[0].message
     results = [
         {"role": "tool", "tool_call_id": call.id, "content": "18 degrees"}
@@ -64,7 +64,7 @@ def check_a_tool_result_is_answered() -> None:
 
 def check_a_schema_is_kept() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA, "strict": True}}
-    reply = ask(seed=6, response_format=form, max_tokens=200)
+    reply = ask(seed=6, response_format=form, max_tokens=1500)
     expect_arguments(json.loads(reply.choices[0].message.content))
 
 
@@ -86,7 +86,7 @@ def check_anthropic_whole_and_streamed() -> None:
 
 def check_anthropic_tools() -> None:
     for stream in (False, True):
-        reply = ask(ANTHROPIC, tools=[TOOL], tool_choice="required", max_tokens=2000, stream=stream)
+        reply = ask(ANTHROPIC, tools=[TOOL], tool_choice="required", max_tokens=15000, stream=stream)
         if stream:
             reply = litellm.stream_chunk_builder(list(reply), messages=MESSAGES)
         call = reply.choices[0].message.tool_calls[0]

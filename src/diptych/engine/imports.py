@@ -28,6 +28,11 @@ class Import:
     anchor_block: BlockHash
 
     @property
+    def end(self) -> int:
+        """Index behind the last block."""
+        return self.first + len(self.pages)
+
+    @property
     def all_pages(self) -> tuple[int, ...]:
         return self.held + self.pages
 

@@ -40,11 +40,12 @@ from diptych.engine.tier import Owner, Stored
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Blocks to ask the cache tier for: the last one that is here, and those that are not."""
+    """A chain to ask the cache tier for, from the last block on that is here."""
 
     owner: Owner
     local: Local
-    names: tuple[BlockHash, ...]
+    chain: tuple[BlockHash, ...]
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,10 @@ class Ledger:
         usable = max(0, len(request.generation.prompt) - limits.keep) // limits.grain
         full = limits.deterministic
         local = self._pools.imports.local(chain, request.tokens, usable, full=full)
-        first = max(0, local.blocks - 1)
-        names = [chain.name(index, request.tokens) for index in range(first, usable)]
-        if not names or local.anchored == usable:
+        if local.anchored == usable:
             return None
-        return Missing(request.owner, local, tuple(names))
+        chain.name(usable - 1, request.tokens)
+        return Missing(request.owner, local, tuple(chain.names[:usable]), max(0, local.blocks - 1))
 
     def begin_import(self, key: Key, load: Load) -> Import | None:
         """Pages for blocks of a request that is being prepared; None if it must do without."""

@@ -4,6 +4,7 @@ Pages of a request are handed back when no plan that is out touches them any mor
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash
@@ -42,11 +43,11 @@ class Note:
     """A page that the cache tier may copy now: a block that was written, or its anchor."""
 
     owner: Owner
-    name: BlockHash
+    chain: Sequence[BlockHash]
+    index: int
     page: int
     is_anchor: bool
     full_window: bool
-    parent: BlockHash | None
 
 
 @dataclass(slots=True)
@@ -339,10 +340,14 @@ class Pools:
             self._note_anchor(request, block)
 
     def _note_anchor(self, request: Request, block: BlockHash) -> None:
+        """The tier keeps an anchor with its block: it is offered again, and rarely taken."""
         chain, page = request.chain, self.anchors.page(block)
-        if chain is not None and page is not None:
-            index = chain.names.index(block)
-            self._note(request, index, page, is_anchor=True, full_window=chain.full_window)
+        entry = self.blocks.cache.find(block)
+        if chain is None or page is None or entry is None:
+            return
+        index = chain.names.index(block)
+        self._note(request, index, entry.page, is_anchor=False, full_window=entry.full_window)
+        self._note(request, index, page, is_anchor=True, full_window=entry.full_window)
 
     def _note(
         self, request: Request, index: int, page: int, *, is_anchor: bool, full_window: bool
@@ -350,9 +355,8 @@ class Pools:
         chain = request.chain
         if chain is None or chain.kept_from is None or index < chain.kept_from:
             return
-        parent = chain.names[index - 1] if index else None
-        name = chain.names[index]
-        self._notes.append(Note(request.owner, name, page, is_anchor, full_window, parent))
+        note = Note(request.owner, chain.names, index, page, is_anchor, full_window)
+        self._notes.append(note)
 
     def _give_back(self, holding: Holding, last_step: int) -> None:
         if last_step > self._retired:

@@ -30,9 +30,22 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What the tier has of a chain, without a gap from block `start` on.
+
+    A tier may make a class of its own of it, to remember where it found what.
+    """
+
+    owner: Owner
+    start: int
+    stored: tuple[Stored, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where the bytes of a block, or of the anchor at its end, go."""
 
+    index: int  # of the block in its chain
     name: BlockHash
     is_anchor: bool
     into: memoryview
@@ -43,21 +56,25 @@ class Kept:
     """A block, or the anchor at its end, for the tier to keep."""
 
     owner: Owner
-    name: BlockHash
+    chain: Sequence[BlockHash]  # from the first block on, at least to this one; may still grow
+    index: int
     is_anchor: bool
     full_window: bool
     payload: bytes
-    parent: BlockHash | None = None  # the block before it; None: it is the first of its chain
+
+    @property
+    def name(self) -> BlockHash:
+        return self.chain[self.index]
 
 
 class Tier(Protocol):
     """Called on the asyncio thread, but for `has_room`."""
 
-    async def find(self, owner: Owner, names: Sequence[BlockHash]) -> Sequence[Stored]:
-        """The first of these blocks, up to the first that is missing. Has a deadline of its own."""
+    async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> Found:
+        """The blocks from `start` on, up to the first that is missing. Has its own deadline."""
         ...
 
-    async def load(self, owner: Owner, places: Sequence[Place]) -> int:
+    async def load(self, found: Found, places: Sequence[Place]) -> int:
         """How many places, from the first on, were filled with bytes that were verified.
 
         After it has returned or raised, no byte is written any more.

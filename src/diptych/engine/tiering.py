@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.engine.imports import Import
-from diptych.engine.ledger import Ledger, Missing
+from diptych.engine.ledger import Ledger
 from diptych.engine.loading import Load, Rates, choose
 from diptych.engine.pools import Note
-from diptych.engine.tier import Kept, Place, Stored, Tier
+from diptych.engine.tier import Found, Kept, Place, Stored, Tier
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class Tiering:
         missing = await self._ask(lambda: self._ledger.missing(key))
         if missing is None:
             return
-        stored = await self._tier.find(missing.owner, missing.names)
+        found = await self._tier.find(missing.owner, missing.chain, missing.start)
         load = choose(
             missing.local,
-            stored,
+            found.stored,
             self._ledger.limits,
             self._rates,
             block_bytes=self._layout.block_bytes,
@@ -67,7 +67,7 @@ class Tiering:
             return
         begun = await self._begin(key, load)
         if begun is not None:
-            await self._fill(key, begun, missing, stored)
+            await self._fill(key, begun, found)
 
     async def _begin(self, key: Key, load: Load) -> Import | None:
         """Pages, which nobody loses if the caller is cancelled meanwhile."""
@@ -80,15 +80,13 @@ class Tiering:
                 await self._end(key, begun, (), has_anchor=False)
             raise
 
-    async def _fill(
-        self, key: Key, begun: Import, missing: Missing, stored: Sequence[Stored]
-    ) -> None:
+    async def _fill(self, key: Key, begun: Import, found: Found) -> None:
         places = self._places(begun)
-        coming = stored[begun.first - max(0, missing.local.blocks - 1) :][: len(begun.pages)]
+        coming = found.stored[begun.first - found.start :][: len(begun.pages)]
         num_filled = 0
         began_s = time.perf_counter()
         try:
-            num_filled = await self._tier.load(missing.owner, places)
+            num_filled = await self._tier.load(found, places)
         finally:
             has_anchor = num_filled == len(places)
             ending = self._end(key, begun, coming[:num_filled], has_anchor=has_anchor)
@@ -105,11 +103,11 @@ class Tiering:
         await self._ask(lambda: self._ledger.end_import(key, begun, arrived, has_anchor=has_anchor))
 
     def _places(self, begun: Import) -> list[Place]:
-        blocks = zip(begun.names, begun.pages, strict=True)
-        places = [Place(name, False, self._pages.block(page)) for name, page in blocks]
+        blocks = enumerate(zip(begun.names, begun.pages, strict=True), begun.first)
+        places = [Place(i, name, False, self._pages.block(page)) for i, (name, page) in blocks]
         if begun.anchor_page is not None:
-            view = self._pages.anchor(begun.anchor_page)
-            places.append(Place(begun.anchor_block, True, view))
+            index, view = begun.end - 1, self._pages.anchor(begun.anchor_page)
+            places.append(Place(index, begun.anchor_block, True, view))
         return places
 
     def copy_notes(self) -> list[Kept]:
@@ -127,5 +125,5 @@ class Tiering:
     def _copy(self, note: Note) -> Kept:
         view = self._pages.anchor(note.page) if note.is_anchor else self._pages.block(note.page)
         return Kept(
-            note.owner, note.name, note.is_anchor, note.full_window, bytes(view), note.parent
+            note.owner, note.chain, note.index, note.is_anchor, note.full_window, bytes(view)
         )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash
-from diptych.engine.tier import Kept, Owner, Place, Stored
+from diptych.engine.tier import Found, Kept, Owner, Place, Stored
 
 
 @dataclass
@@ -26,25 +26,25 @@ class MemoryTier:
         self.may_find.set()
         self.may_load.set()
 
-    async def find(self, owner: Owner, names: Sequence[BlockHash]) -> Sequence[Stored]:
+    async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> Found:
         self.finds += 1
         await self.may_find.wait()
-        found: list[Stored] = []
-        for name in names:
+        stored: list[Stored] = []
+        for name in chain[start:]:
             block = self.blocks.get((owner.scope, name))
             if block is None:
                 break
             has_anchor = (owner.scope, name) in self.anchors
-            found.append(Stored(self.name, block.full_window, has_anchor))
-        return found
+            stored.append(Stored(self.name, block.full_window, has_anchor))
+        return Found(owner, start, tuple(stored))
 
-    async def load(self, owner: Owner, places: Sequence[Place]) -> int:
+    async def load(self, found: Found, places: Sequence[Place]) -> int:
         self.loads += 1
         for number, place in enumerate(places):
             if number == self.stops_after:
                 return number
             await self.may_load.wait()
-            kept = (self.anchors if place.is_anchor else self.blocks)[owner.scope, place.name]
+            kept = (self.anchors if place.is_anchor else self.blocks)[found.owner.scope, place.name]
             place.into[:] = kept.payload
         return len(places)
 
