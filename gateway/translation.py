@@ -10,6 +10,7 @@ from diptych.core.errors import BadRequest
 from diptych.gateway.chat.preparation import Prepared, prepare
 from diptych.gateway.chat.request import ChatRequest, read_chat
 from diptych.gateway.pipeline import Call
+from diptych.gateway.policy import Policy
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import Visit
 
@@ -56,20 +57,21 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`ignored`: what the client sent and nobody will look at."""
+    """`ignored`: what nobody knows or can do; `harmless`: what we know and what changes nothing."""
 
     chat: Mapping[str, Any]
     names: Names
     ignored: tuple[str, ...]
+    harmless: tuple[str, ...] = ()
 
-    def read(self) -> ChatRequest:
+    def read(self, policy: Policy | None = None) -> ChatRequest:
         """The chat request, checked."""
         with self.names.spoken():
-            return read_chat(self.chat)[0]
+            return read_chat(self.chat, policy)[0]
 
     async def prepare(self, visit: Visit, served: Served) -> tuple[ChatRequest, Prepared]:
         """The chat request, ready to run."""
-        request = self.read()
+        request = self.read(served.policy)
         with self.names.spoken():
             prepared = await prepare(request, visit, served)
         return request, replace(prepared, calls=tuple(map(self._named, prepared.calls)))
@@ -81,16 +83,3 @@ class Translation:
             return call
         constraint = replace(constraint, param=self.names.own(constraint.param))
         return replace(call, generation=replace(call.generation, constraint=constraint))
-
-
-def refuse_unsupported(
-    given: Mapping[str, Any],
-    unsupported: Mapping[str, tuple[object, ...]],
-    hints: Mapping[str, str],
-) -> None:
-    """BadRequest for a field that is known and not supported, unless its value asks for nothing."""
-    for name, neutral in unsupported.items():
-        if name in given and given[name] not in neutral:
-            hint = f"; {hints[name]}" if name in hints else ""
-            message = f"{name} is not supported{hint}"
-            raise BadRequest(message, code="unsupported_parameter", param=name)

@@ -4,22 +4,21 @@ from typing import Any
 
 from diptych.gateway.anthropic.request import CountRequest, MessagesRequest, translate
 from diptych.gateway.anthropic.shapes import MessageShapes
-from diptych.gateway.chat.preparation import chat_of
+from diptych.gateway.chat.preparation import segments_of
 from diptych.gateway.dialect import Ask
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import Visit
-from diptych.text.chat import render
+from diptych.gateway.translation import Translation
 
 
 class MessagesDialect:
-    """Anthropic's. `thinks`: whether the model reasons if a request does not say."""
+    """Anthropic's."""
 
-    def __init__(self, served: Served, *, thinks: bool = True) -> None:
+    def __init__(self, served: Served) -> None:
         self._served = served
-        self._thinks = thinks
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        translation = translate(body, MessagesRequest, thinks=self._thinks)
+        translation = self._translate(body, MessagesRequest)
         request, prepared = await translation.prepare(visit, self._served)
         shapes = MessageShapes(
             self._served.model_name, len(prepared.prompt), self._served.identity().max_model_len
@@ -31,14 +30,22 @@ class MessagesDialect:
             is_stream=bool(request.stream),
             user=request.user_id,
             ignored=translation.ignored,
+            harmless=translation.harmless,
         )
 
     async def count(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """Tokens of the prompt that a request would have, however many they are."""
-        request = translate(body, CountRequest, thinks=self._thinks).read()
-        self._served.check_model(request.model)
-        visit.choose(request.model)
-        segments, tenant = render(chat_of(request)), visit.caller.tenant
-        identity = self._served.identity()
+        translation = self._translate(body, CountRequest)
+        request = translation.read(self._served.policy)
+        visit.choose(self._served.check_model(request.model))
+        with translation.names.spoken():
+            segments = await segments_of(request, self._served)
+        identity, tenant = self._served.identity(), visit.caller.tenant
         prompt = await self._served.encode(segments, identity, tenant, request.user_id, "")
         return {"input_tokens": len(prompt.token_ids)}
+
+    def _translate(self, body: dict[str, Any], kind: type[CountRequest]) -> Translation:
+        policy, model = self._served.policy, body.get("model")
+        default = policy.messages_default_thinking
+        thinks = policy.thinks(model, default) if isinstance(model, str) else default
+        return translate(body, kind, thinks=thinks)

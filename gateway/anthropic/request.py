@@ -8,10 +8,10 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from diptych.core.errors import BadRequest
 from diptych.gateway.anthropic.blocks import Message, SystemMessage, Texts, UserMessage
 from diptych.gateway.anthropic.conversation import Conversation
-from diptych.gateway.fields import Int, explain
+from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import STRICT
 from diptych.gateway.limits import MAX_OUTPUT
-from diptych.gateway.translation import EXTENSIONS, Names, Translation, refuse_unsupported
+from diptych.gateway.translation import EXTENSIONS, Names, Translation
 from diptych.gateway.variants import one_of
 
 
@@ -128,7 +128,7 @@ def translate(
 
     `thinks`: whether the model reasons if the request does not say.
     """
-    given = {name: value for name, value in body.items() if value is not None}
+    given = given_fields(body)
     refuse_unsupported(given, _UNSUPPORTED, _HINTS)
     try:
         request = kind.model_validate(given)
@@ -148,7 +148,8 @@ def translate(
         paths[f"tools[{index}].function"] = f"tools[{index}]"
         paths[f"tools[{index}].function.parameters"] = f"tools[{index}].input_schema"
     unknown = [name for name in given if name not in _KNOWN | _NO_EFFECT | _UNSUPPORTED.keys()]
-    return Translation(chat, Names(paths), tuple(unknown))
+    harmless = tuple(sorted(_NO_EFFECT & given.keys()))
+    return Translation(chat, Names(paths), tuple(unknown), harmless)
 
 
 def _fields(request: CountRequest, thinks: bool) -> dict[str, Any]:

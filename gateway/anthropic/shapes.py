@@ -35,8 +35,8 @@ class MessageShapes:
         return _bytes(PING)
 
     def no_op(self) -> bytes:
-        """Pings are events already."""
-        return b""
+        """Another ping: they are events already."""
+        return self.keep_alive
 
     def opening(self, answer: Answer, prompt_logprobs: Sequence[Logprob] = ()) -> bytes:
         """Nothing yet."""

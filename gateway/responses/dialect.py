@@ -44,6 +44,7 @@ class ResponsesDialect:
             is_stream=bool(request.stream),
             user=request.user_id,
             ignored=asked.translation.ignored,
+            harmless=asked.translation.harmless,
         )
 
 

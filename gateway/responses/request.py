@@ -8,12 +8,12 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.fields import Int, explain
+from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import STRICT
 from diptych.gateway.responses.conversation import Conversation
 from diptych.gateway.responses.items import Input
 from diptych.gateway.responses.tools import Choice, Tool, Toolbox
-from diptych.gateway.translation import EXTENSIONS, Names, Translation, refuse_unsupported
+from diptych.gateway.translation import EXTENSIONS, Names, Translation
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -120,7 +120,7 @@ class Asked:
 
 def translate(body: Mapping[str, Any]) -> Asked:
     """The chat request that is meant; BadRequest names what is wrong."""
-    given = {name: value for name, value in body.items() if value is not None}
+    given = given_fields(body)
     refuse_unsupported(given, _UNSUPPORTED, _HINTS)
     try:
         request = ResponsesRequest.model_validate(given)
@@ -136,7 +136,7 @@ def translate(body: Mapping[str, Any]) -> Asked:
         ignored.append("tool_choice")
     names = Names(_PATHS | conversation.paths | toolbox.paths)
     return Asked(
-        Translation(chat, names, tuple(ignored)),
+        Translation(chat, names, tuple(ignored), tuple(sorted(_NO_EFFECT & given.keys()))),
         _echo(given, request, toolbox),
         toolbox.namespaces,
         has_encrypted=ENCRYPTED in request.include,
@@ -168,6 +168,8 @@ def _fields(request: ResponsesRequest, toolbox: Toolbox) -> dict[str, Any]:
         "tools": toolbox.definitions,
         "response_format": _format(request.text.format),
     }
+    if request.reasoning.effort not in (None, "none"):
+        chat["thinking"] = {"type": "enabled"}  # there is no other switch
     if request.top_logprobs or LOGPROBS in request.include:
         chat |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     return chat

@@ -3,7 +3,7 @@
 import pytest
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.translation import Names, refuse_unsupported
+from diptych.gateway.translation import Names
 
 NAMES = Names({
     "messages": "input",
@@ -52,11 +52,3 @@ def test_what_is_refused_inside_is_reworded_and_other_errors_pass() -> None:
         raise BadRequest("max_tokens: no", param="max_tokens")
     with pytest.raises(KeyError), NAMES.spoken():
         raise KeyError("x")
-
-
-def test_a_field_that_is_not_supported_may_ask_for_nothing() -> None:
-    unsupported: dict[str, tuple[object, ...]] = {"a": ([],), "b": (False,)}
-    refuse_unsupported({"a": [], "b": False, "c": 1}, unsupported, {})
-    with pytest.raises(BadRequest, match="a is not supported; use c") as caught:
-        refuse_unsupported({"a": [1]}, unsupported, {"a": "use c"})
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "a")

@@ -1,13 +1,20 @@
 """Paths of the Messages API: who answers, and in which envelope what is wrong is told."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from diptych.gateway.policy import Policy, read_aliases
+from diptych.gateway.stream import Patience
 from diptych.text.markers import Marker
 
 EOS = Marker.EOS
 ANSWER = {"thinking": {"type": "disabled"}}
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAA"
+    "BQABpfZFQAAAAABJRU5ErkJggg=="
+)
 TOOLS = [{"name": "f", "input_schema": {"type": "object"}}]
 
 
@@ -159,3 +166,67 @@ async def test_a_prompt_that_is_too_long_can_be_counted(client: Any) -> None:
     message = {"role": "user", "content": "word " * 5000}
     reply = await asked.post("/v1/messages/count_tokens", messages=[message])
     assert reply.json()["input_tokens"] > 5000
+
+
+def image(data: str = PIXEL) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+async def test_images_are_counted_and_bad_ones_named_wherever_they_stand(client: Any) -> None:
+    asked = client("x", EOS)
+    text = {"type": "text", "text": "What is this?"}
+
+    async def count(*blocks: Any) -> Any:
+        messages = [{"role": "user", "content": list(blocks)}]
+        return await asked.post("/v1/messages/count_tokens", messages=messages)
+
+    bare = (await count(text)).json()["input_tokens"]
+    assert (await count(text, image())).json()["input_tokens"] > bare
+    message = problem(await count(text, image("aGk=")), 400, "invalid_request_error")
+    assert message.startswith("messages[0].content[1].source")
+    linked = {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}
+    message = problem(await count(linked), 400, "invalid_request_error")
+    assert message.startswith("messages[0].content[0].source")
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [text, image("aGk=")]}
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    reply = await asked.post("/v1/messages/count_tokens", messages=history)
+    message = problem(reply, 400, "invalid_request_error")
+    assert message.startswith("messages[2].content[0].content[1].source")
+
+
+@pytest.mark.parametrize(
+    ("policy", "thinks"),
+    [
+        (Policy(), True),
+        (Policy(messages_default_thinking=False), False),
+        (Policy(aliases=read_aliases("tiny=plain")), False),
+        (Policy(aliases=read_aliases("tiny=thinking"), messages_default_thinking=False), True),
+    ],
+)
+async def test_the_operator_says_whether_requests_think_that_do_not_say(
+    client: Any, policy: Policy, thinks: bool
+) -> None:
+    asked = client("x", EOS, policy=policy)
+    await asked.whole()
+    opening = Marker.THINK if thinks else Marker.END_THINK
+    assert asked.prompt[-1:] == asked.encoded(opening)
+    counted = await asked.post("/v1/messages/count_tokens")
+    assert counted.json() == {"input_tokens": len(asked.prompt)}
+    await asked.whole(thinking={"type": "enabled"})
+    assert asked.prompt[-1:] == asked.encoded(Marker.THINK)
+
+
+@pytest.mark.parametrize("style", ["comment", "chunk", "comment+chunk"])
+async def test_a_silent_stream_is_pinged_in_every_style_but_off(client: Any, style: Any) -> None:
+    for used, is_pinged in ((style, True), ("off", False)):
+        patience = Patience(headers_s=0.02, silence_s=0.02, no_op_s=0.04, style=used)
+        asked = client("one", EOS, patience=patience)
+        asked.site.hops.holds = {"first"}
+        asyncio.get_running_loop().call_later(0.1, asked.site.hops.release)
+        events = await asked.events(**ANSWER)
+        assert (events[0][0] == "ping") is is_pinged

@@ -259,7 +259,9 @@ def test_a_schema_of_the_answer_is_a_response_format() -> None:
 
 def test_unknown_fields_are_named_and_known_ones_that_do_nothing_are_not() -> None:
     fields = body(service_tier="auto", tempature=1, cache_control={}, mcp_servers=[], speed=None)
-    assert translate(fields, MessagesRequest).ignored == ("tempature",)
+    translation = translate(fields, MessagesRequest)
+    assert translation.ignored == ("tempature",)
+    assert translation.harmless == ("cache_control", "service_tier")
 
 
 def test_counting_needs_no_limit() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from diptych.gateway.policy import Policy, read_aliases
 from diptych.text.markers import Marker
 
 EOS = Marker.EOS
@@ -119,3 +120,32 @@ async def test_what_an_engine_refuses_later_has_the_name_of_the_field_here(clien
     constraint = asked.site.hops.generations[-1].constraint
     assert constraint is not None
     assert constraint.param == "text.format.schema"
+
+
+async def test_the_operator_may_take_user_for_user_id(client: Any) -> None:
+    for policy, share in ((Policy(), True), (Policy(map_user_to_user_id=True), False)):
+        asked = client("x", EOS, policy=policy)
+        for user in ("a", "b"):
+            await asked.whole(input="word " * 20, user=user)
+        first, second = (want.hashes for want in asked.site.hops.wants)
+        assert (first == second) is share
+
+
+async def test_a_name_of_the_model_may_say_not_to_think(client: Any) -> None:
+    asked = client("x", EOS, policy=Policy(aliases=read_aliases("quick=plain")))
+    await asked.whole(model="quick")
+    assert asked.prompt[-1:] == asked.encoded(Marker.END_THINK)
+    await asked.whole(model="quick", reasoning={"effort": "high"})
+    assert asked.prompt[-1:] == asked.encoded(Marker.THINK)
+
+
+async def test_images_are_named_wherever_they_stand(client: Any) -> None:
+    bad = {"type": "input_image", "image_url": "data:image/png;base64,aGk="}
+    said = {"role": "user", "content": [{"type": "input_text", "text": "x"}, bad]}
+    error = problem(await client("x", EOS).post(input=[said]), 400)
+    assert error["code"] == "invalid_image"
+    assert error["param"] == "input[0].content[1].image_url"
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": [bad]}
+    error = problem(await client("x", EOS).post(input=[call, result]), 400)
+    assert error["param"] == "input[1].output[0].image_url"

@@ -170,6 +170,9 @@ def test_fields_that_ask_for_nothing_are_fine() -> None:
     )  # fmt: skip
     assert request.translation.read().messages
     assert request.translation.ignored == ("tempature",)
+    assert request.translation.harmless == (
+        "max_tool_calls", "prompt_cache_key", "service_tier", "stream_options",
+    )  # fmt: skip
     assert request.echo["store"] is False
 
 
