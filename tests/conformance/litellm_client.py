@@ -86,7 +86,9 @@ def check_anthropic_whole_and_streamed() -> None:
 
 def check_anthropic_tools() -> None:
     for stream in (False, True):
-        reply = ask(ANTHROPIC, tools=[TOOL], tool_choice="required", max_tokens=15000, stream=stream)
+        reply = ask(
+            ANTHROPIC, tools=[TOOL], tool_choice="required", max_tokens=15000, stream=stream
+        )
         if stream:
             reply = litellm.stream_chunk_builder(list(reply), messages=MESSAGES)
         call = reply.choices[0].message.tool_calls[0]
