@@ -33,7 +33,7 @@ def show_stats(stats: Stats) -> None:
     counters = Table(title=f"{stats.node}, since its start")
     counters.add_column("what")
     counters.add_column("", justify="right")
-    for name, value in stats.counters.items():
+    for name, value in sorted(stats.counters.items()):
         counters.add_row(name.replace("_", " "), f"{value:,}")
     console.print(counters)
     for pin in stats.pins:

@@ -75,7 +75,8 @@ class Tenants:
     def admit(self, tenant: str) -> Admission:
         """Know a tenant from now on, with a key of its own if segments are encrypted."""
         group = self.group_of(tenant)
-        if group not in self._names:
+        lacks_key = self._encrypt and group not in self._keys
+        if group not in self._names or lacks_key:
             key = secrets.token_bytes(KEY_BYTES) if self._encrypt else None
             record = {"tenant": tenant, "key": key.hex() if key else ""}
             _write(self._path(group), json.dumps(record))
@@ -96,7 +97,10 @@ class Tenants:
         return group in self._names
 
     def key_of(self, group: bytes) -> bytes | None:
-        return self._keys.get(group)
+        """None: its segments are plain. Of a tenant that has gone, a key that nobody keeps: what
+        was on its way to disk when it went is unreadable, too."""
+        key = self._keys.get(group)
+        return secrets.token_bytes(KEY_BYTES) if key is None and self._encrypt else key
 
     def name_of(self, group: bytes) -> str:
         return self._names.get(group, "")
