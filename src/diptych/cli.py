@@ -461,6 +461,9 @@ def create(
     ] = None,
     expires_days: Annotated[float | None, typer.Option(help="default: never")] = None,
     priority_class: Annotated[str, typer.Option("--class", help="scheduling class")] = "",
+    retention: Annotated[
+        str, typer.Option(help="of cached KV: chat (7 days), agent (3 days), pinned or none")
+    ] = "chat",
     requests_per_min: KeyLimit = None,
     tokens_per_min: KeyLimit = None,
     concurrency: KeyLimit = None,
@@ -484,6 +487,7 @@ def create(
         networks=network or [],
         expires_days=expires_days,
         priority_class=priority_class,
+        retention=retention,
         limits=fields,
     )
     counter.create(_load(config.KeysSettings, ctx), wish, as_json)
