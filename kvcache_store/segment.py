@@ -154,22 +154,20 @@ class Segment:
         self.extents.append(extent)
         return extent
 
-    def seal(self, volume: Volume) -> None:
-        """Write the footer and let go of the file; without room it goes without a footer."""
+    def seal(self, volume: Volume) -> Appender | None:
+        """Write the footer; without room the file goes without. The file, to be synced, closed."""
         if self.appender is None:
-            return
+            return None
         appender, self.appender = self.appender, None
         heads = [(extent.offset, extent.head()) for extent in self.extents]
         footer = f.encode_footer(heads, self.size_bytes)
         try:
             appender.append([footer])
-            appender.sync()
             self.size_bytes += len(footer)
         except (OSError, VolumeFull) as error:
             log.warning("no footer segment=%s why=%s", self.name, error)
             volume.truncate(self.name, self.size_bytes)
-        finally:
-            appender.close()
+        return appender
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,9 @@ def open_segment(volume: Volume, name: str) -> Opened | None:
     volume.truncate(name, end)
     segment.size_bytes = end
     segment.appender = volume.extend(name)
-    segment.seal(volume)
+    if (appender := segment.seal(volume)) is not None:
+        appender.sync()
+        appender.close()
     return Opened(segment, torn_bytes=size - end, was_scanned=True)
 
 

@@ -19,7 +19,7 @@ from diptych.kvcache_store.ledger import Ledger
 from diptych.kvcache_store.renewals import Renewals
 from diptych.kvcache_store.retention import Kept, later
 from diptych.kvcache_store.segment import SUFFIX, Extent, Segment, open_segment
-from diptych.kvcache_store.volume import Volume, VolumeFull
+from diptych.kvcache_store.volume import Appender, Volume, VolumeFull
 from diptych.transport.frames import PartKind
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,8 @@ class Segments:
         self._on_change = on_change
         self._index: dict[PartKind, dict[BlockHash, Extent]] = {kind: {} for kind in _KINDS}
         self._open: dict[_Stream, Segment] = {}
-        self._unsynced: set[Segment] = set()
+        self._unsynced: set[Segment] = set()  # that grow
+        self._sealed: list[Appender] = []  # not synced since, not closed
         self._renewals = Renewals(volume)
 
     @property
@@ -227,7 +228,8 @@ class Segments:
         """No more is appended to it."""
         for stream in [s for s, other in self._open.items() if other is segment]:
             del self._open[stream]
-        segment.seal(self.volume)
+        if (appender := segment.seal(self.volume)) is not None:
+            self._sealed.append(appender)
         self._unsynced.discard(segment)
 
     def sync(self) -> None:
@@ -236,6 +238,10 @@ class Segments:
         for segment in unsynced:
             if segment.appender is not None:
                 segment.appender.sync()
+        while self._sealed:
+            appender = self._sealed.pop()
+            appender.sync()
+            appender.close()
         with self.lock:
             data = self._renewals.take()
         self._renewals.write(data)

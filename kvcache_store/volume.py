@@ -2,13 +2,16 @@
 
 import errno
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from diptych.core.errors import Misconfigured, Overloaded
 
 IOV_MAX = 1024
+OPEN_READERS = 128
 
 
 class VolumeFull(Overloaded):
@@ -64,6 +67,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._readers: OrderedDict[str, _Reader] = OrderedDict()
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -82,23 +86,23 @@ class Folder:
         return File(self._path / name, os.O_CREAT)
 
     def read(self, name: str, offset: int, size_bytes: int) -> bytes:
-        file = os.open(self._path / name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(file, size_bytes, offset)
-            if len(data) == size_bytes or not data:
-                return data
-            chunks = [data]  # a signal, or a file system that reads in pieces
-            while data := os.pread(file, size_bytes - (got := sum(map(len, chunks))), offset + got):
-                chunks.append(data)
-            return b"".join(chunks)
-        finally:
-            os.close(file)
+        return self._reader(name).read(offset, size_bytes)
 
     def truncate(self, name: str, size_bytes: int) -> None:
         os.truncate(self._path / name, size_bytes)
 
     def remove(self, name: str) -> None:
+        self._readers.pop(name, None)
         (self._path / name).unlink(missing_ok=True)
+
+    def _reader(self, name: str) -> "_Reader":
+        """An open file: one that is read on keeps the kernel reading ahead."""
+        reader = self._readers.pop(name, None) or _Reader(self._path / name)
+        self._readers[name] = reader  # last in the order of use
+        while len(self._readers) > OPEN_READERS:
+            with suppress(KeyError):  # another thread was faster
+                self._readers.popitem(last=False)
+        return reader
 
     def sync(self) -> None:
         folder = os.open(self._path, os.O_RDONLY)
@@ -106,6 +110,27 @@ class Folder:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+class _Reader:
+    """A file open for reading until nobody uses it any more, in whatever thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Shorter at the end of the file."""
+        data = os.pread(self._file, size_bytes, offset)
+        while len(data) < size_bytes:  # a signal, or a file system that reads in pieces
+            more = os.pread(self._file, size_bytes - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
 
 class File:
