@@ -1,81 +1,24 @@
 """Watching the fleet and draining a worker, over real gRPC with workers that only pretend."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import pytest
 
 from diptych.core.errors import BadRequest, Expired, NotFound
-from diptych.core.ids import Incarnation
-from diptych.core.phases import Phase, Role
+from diptych.core.phases import Phase
 from diptych.router.client import (
     DecodeAt,
     Drain,
     Fleet,
-    Join,
-    Load,
     PrefillAt,
     Queued,
-    Reporter,
     RouterClient,
     Want,
     drain,
     drained,
     watch,
 )
-from diptych.router.dispatcher import Dispatcher
-from diptych.router.registry import StreamRegistry
-from diptych.router.service import RouterService
-from diptych.telemetry.metrics import Metrics
-from diptych.transport.server import Server
-
-SOON_S = 20.0
-
-
-@asynccontextmanager
-async def router() -> AsyncIterator[str]:
-    registry = StreamRegistry()
-    service = RouterService(Dispatcher(registry), registry, Metrics("router"))
-    async with Server("127.0.0.1:0", [service.register], grace_s=0) as server:
-        yield server.address
-    service.stop()
-
-
-class Pretender:
-    """A member that does what it is told, as workers do."""
-
-    def __init__(self, address: str, member_id: str) -> None:
-        role = Role(member_id.partition("-")[0])
-        join = Join(
-            member_id, role, f"{member_id}:1", Incarnation(1), b"n" * 16,
-            model="m", max_model_len=512, block_tokens=16, num_blocks=100, num_slots=4,
-        )  # fmt: skip
-        self.load = Load(free_slots=4, free_blocks=100)
-        self.heard: list[Drain] = []
-        self.reporter = Reporter(address, join, lambda: self.load, on_drain=self._drain)
-
-    def report(self, **fields: int) -> None:
-        self.load = replace(self.load, **fields)
-        self.reporter.notify()
-
-    def _drain(self, wish: Drain) -> None:
-        self.heard.append(wish)
-        self.load = replace(self.load, draining=wish.is_on)
-
-
-@asynccontextmanager
-async def member(address: str, member_id: str) -> AsyncIterator[Pretender]:
-    made = Pretender(address, member_id)
-    joined = asyncio.ensure_future(made.reporter.fleet_changed())
-    reporting = asyncio.create_task(made.reporter.run())
-    async with asyncio.timeout(SOON_S):
-        await joined
-    yield made
-    reporting.cancel()
-    with suppress(asyncio.CancelledError):
-        await reporting
+from diptych.testing.fleet import SOON_S, member, router
 
 
 def state_of(fleet: Fleet, member_id: str) -> tuple[bool, str]:
