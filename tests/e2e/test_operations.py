@@ -86,6 +86,10 @@ async def test_pools_grow_and_shrink_under_load_and_no_request_fails(running: Pl
     assert grown["pools"] == {"prefill": 2, "decode": 2}
     roles = [p["role"] for p in running.state["processes"]]
     assert (roles.count(Role.PREFILL), roles.count(Role.DECODE)) == (2, 2)
+    # What a worker cannot end in time goes on elsewhere: the answers are still the same.
+    said = await order(running, "drain", "decode-1", "--limit-s", "0.3")
+    assert said.endswith("decode-1 is drained\n")
+    await order(running, "drain", "decode-1", "--undo")
     before = clients.answers
     shrunk = json.loads(await order(running, "scale", "prefill=1", "decode=1", "--json"))
     assert sorted(shrunk["removed"]) == ["decode-2", "prefill-2"]
