@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from diptych.supervisor.plan import Plan, Process
 from diptych.supervisor.restarts import Pace
 from diptych.supervisor.scaling import Scaling, changes
 from diptych.supervisor.up import child_environment
-from diptych.testing.fleet import member, router
+from diptych.testing.platform import environment
 
 THERE = {Role.PREFILL: ["prefill-1", "prefill-2"], Role.DECODE: ["decode-1", "decode-3"]}
 
@@ -65,6 +68,21 @@ def test_wishes_are_read_from_the_command_line() -> None:
             read_counts([wish])
 
 
+# In a process of its own: whoever forks must not have the threads of gRPC.
+ROUTER = """
+import asyncio, sys
+from contextlib import AsyncExitStack
+from diptych.testing.fleet import member, router
+
+async def run():
+    async with router() as address, AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member(address, n)) for n in sys.argv[1:]]
+        print(address, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        print([wish.is_on for each in members for wish in each.heard], flush=True)
+
+asyncio.run(run())
+"""
 SLEEPS = "import time; print('up', flush=True); time.sleep(60)"
 REFUSES = "print('diptych: --listen is odd'); raise SystemExit(2)"
 
@@ -74,7 +92,20 @@ def process(role: Role, number: int, code: str) -> Process:
     return Process(role, f"{role}-{number}", f"127.0.0.1:{number}", command)
 
 
-def platform_of(folder: Path, router_address: str, new_worker: str) -> tuple[Fleet, Scaling]:
+@contextmanager
+def router_of(*names: str) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A router's address, and what ends it and tells who was drained."""
+    with subprocess.Popen(
+        (sys.executable, "-c", ROUTER, *names),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(),
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        yield running.stdout.readline().strip(), lambda: running.communicate()[0]
+
+
+def platform_of(
+    folder: Path, router_address: str, new_worker: str, ready_s: float = 30.0
+) -> tuple[Fleet, Scaling]:
     """One worker of each role that only sleeps; more of them are made by `new_worker`."""
     plan = Plan(
         (process(Role.PREFILL, 1, SLEEPS), process(Role.DECODE, 1, SLEEPS)),
@@ -86,11 +117,11 @@ def platform_of(folder: Path, router_address: str, new_worker: str) -> tuple[Fle
         pass
 
     fleet = Fleet(plan, folder, child_environment(os.environ), say, Pace(0.02, 0.05))
-    return fleet, Scaling(fleet, plan, say, ready_timeout_s=1.0, drain_s=0.2)
+    return fleet, Scaling(fleet, plan, say, ready_timeout_s=ready_s, drain_s=0.2)
 
 
 async def test_a_worker_that_will_never_start_leaves_the_pool_as_it_was(tmp_path: Path) -> None:
-    async with router() as address:
+    with router_of() as (address, _):
         fleet, scaling = platform_of(tmp_path, address, REFUSES)
         fleet.start()
         with pytest.raises(MisconfiguredChild, match="decode-2 does not start: --listen"):
@@ -100,8 +131,8 @@ async def test_a_worker_that_will_never_start_leaves_the_pool_as_it_was(tmp_path
 
 
 async def test_a_worker_that_does_not_join_in_time_is_taken_back(tmp_path: Path) -> None:
-    async with router() as address:
-        fleet, scaling = platform_of(tmp_path, address, SLEEPS)
+    with router_of() as (address, _):
+        fleet, scaling = platform_of(tmp_path, address, SLEEPS, ready_s=1.0)
         fleet.start()
         with pytest.raises(Expired, match="prefill-2 did not join within 1 s"):
             await scaling.scale({Role.PREFILL: 2})
@@ -111,7 +142,7 @@ async def test_a_worker_that_does_not_join_in_time_is_taken_back(tmp_path: Path)
 
 
 async def test_pools_change_their_size_and_the_state_file_says_so(tmp_path: Path) -> None:
-    async with router() as address, member(address, "decode-2") as worker:
+    with router_of("decode-2") as (address, drained):
         fleet, scaling = platform_of(tmp_path, address, SLEEPS)
         fleet.start()
         done = await scaling.scale({Role.DECODE: 2})
@@ -120,7 +151,7 @@ async def test_pools_change_their_size_and_the_state_file_says_so(tmp_path: Path
         done = await scaling.scale({Role.DECODE: 1})
         assert (done.added, done.removed) == ((), ("decode-2",))
         assert done.pools == {"prefill": 1, "decode": 1}
-        assert [wish.is_on for wish in worker.heard] == [True]
+        assert drained() == "[True]\n"
         with pytest.raises(ProcessLookupError):
             os.kill(pids["decode-2"], 0)
         os.kill(pids["decode-1"], 0)

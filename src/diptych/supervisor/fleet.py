@@ -34,7 +34,7 @@ class Fleet:
     ) -> None:
         self._plan = plan
         self._data_dir = data_dir
-        self._environment = environment
+        self.environment = environment
         self._say = say
         self._pace = pace
         self._logs: dict[Child, LogFile] = {}
@@ -126,7 +126,7 @@ class Fleet:
         log = LogFile(path, log_format=self._plan.log_format)
         child = Child(
             process,
-            environment=self._environment,
+            environment=self.environment,
             log=log,
             say=self._say,
             changed=self._changed,

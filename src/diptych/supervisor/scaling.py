@@ -1,22 +1,17 @@
 """`diptych scale`: more or fewer workers while requests run. None of them fails for it."""
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from diptych.core.errors import BadRequest, DiptychError, Expired
 from diptych.core.phases import Role
-from diptych.router import client as router
+from diptych.supervisor import errands
 from diptych.supervisor.child import Child
 from diptych.supervisor.fleet import Fleet, Say
 from diptych.supervisor.plan import WORKER_ROLES, Plan
 
 DRAIN_S = 900.0  # then a worker hands back what it still has
-ORDER_S = 5.0
-HAND_BACK_S = 15.0
-
-log = logging.getLogger(__name__)
 
 Counts = Mapping[Role, int]
 
@@ -105,7 +100,8 @@ class Scaling:
 
     async def _ready(self, child: Child) -> None:
         """Until the router gives it work; or why that never will be."""
-        joining = asyncio.create_task(self._joined(child.process.id))
+        name, environment = child.process.id, self._fleet.environment
+        joining = asyncio.create_task(errands.joined(self._plan.router, name, environment))
         refusing = asyncio.create_task(self._refused(child))
         try:
             async with asyncio.timeout(self._ready_timeout_s):
@@ -114,17 +110,12 @@ class Scaling:
                 await refusing
             await joining
         except TimeoutError:
-            what = f"{child.process.id} did not join within {self._ready_timeout_s:g} s"
+            what = f"{name} did not join within {self._ready_timeout_s:g} s"
             raise Expired(what) from None
         finally:
             for task in (joining, refusing):
                 task.cancel()
             await asyncio.gather(joining, refusing, return_exceptions=True)
-
-    async def _joined(self, name: str) -> None:
-        async for fleet in router.watch(self._plan.router):
-            if any(member.join.member_id == name and member.ready for member in fleet.members):
-                return
 
     async def _refused(self, child: Child) -> None:
         while (refusal := self._fleet.refusal(child)) is None:
@@ -136,8 +127,7 @@ class Scaling:
         name, address = child.process.id, self._plan.router
         self._say("up", f"draining {name}")
         try:
-            await router.drain(address, name, router.Drain(True, self._drain_s), ORDER_S)
-            await router.drained(address, name, self._drain_s + HAND_BACK_S)
+            await errands.drain(address, name, self._drain_s, self._fleet.environment)
         except DiptychError as error:
             self._say("up", f"{name} is stopped before it was drained: {error.message}")
         await self._fleet.remove(child)
