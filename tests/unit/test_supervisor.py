@@ -498,7 +498,8 @@ def test_the_welcome_holds_what_can_be_pasted(
     assert "http://127.0.0.1:8123/v1" in snippet
     assert "NOISE" in shown
     assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
-    Screen().ready(plan_for(tmp_path, playground="off"), is_embedded=True)
+    assert f"Watch it: open {plan_for(tmp_path).admin_url}/ in a browser, or run" in shown
+    Screen().ready(plan_for(tmp_path, playground="off", admin_listen="off"), is_embedded=True)
     assert "browser" not in capsys.readouterr().err
 
 

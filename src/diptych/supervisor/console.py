@@ -56,6 +56,8 @@ class Screen:
         self._console.print(PYTHON.format(**fields), markup=False)
         if is_embedded:
             self._console.print(f"\n{NOISE}", style="bold yellow")
+        page = f"open {plan.admin_url}/ in a browser, or " if plan.admin_url else ""
+        self._console.print(f"\nWatch it: {page}run `diptych status --watch`.")
         self._console.print("\nCtrl-C stops everything.\n")
 
 
