@@ -13,13 +13,25 @@ from dataclasses import dataclass, field
 from diptych.core.errors import DiptychError
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.kvcache_store.items import NOWHERE, Found, Tier
+from diptych.kvcache_store.links import Transport
 from diptych.kvcache_store.node import Node
 from diptych.kvcache_store.placement import LOOKED_AT, SEGMENT_BLOCKS, ranked, segment_key
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.wire import Whose
 from diptych.transport.frames import BlockWriter, Part, PartKind
 
-__all__ = ["Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "StoreClient", "Tier", "Whose"]
+__all__ = [
+    "Fetched",
+    "Found",
+    "Hit",
+    "Outcome",
+    "Retention",
+    "Run",
+    "StoreClient",
+    "Tier",
+    "Transport",
+    "Whose",
+]
 
 LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
 UNSENT_BYTES = 256 << 20
@@ -125,12 +137,21 @@ class StoreClient:
         *,
         lookup_s: float = LOOKUP_S,
         unsent_bytes: int = UNSENT_BYTES,
+        transport: Transport = Transport.AUTO,
     ) -> None:
         self.counts = ClientCounts()
-        self._nodes = {address: Node(address, worker_id) for address in addresses}
+        self._nodes = {address: Node(address, worker_id, transport) for address in addresses}
         self._lookup_s = lookup_s
         self._unsent_limit = unsent_bytes
         self._unsent_bytes = 0
+
+    @property
+    def transports(self) -> dict[str, Transport]:
+        """How blocks travel to each node, as far as was tried."""
+        return {
+            address: Transport.SHM if node.shares_memory else Transport.GRPC
+            for address, node in self._nodes.items()
+        }
 
     @property
     def weights(self) -> dict[str, float]:
@@ -316,7 +337,7 @@ class StoreClient:
                 log.warning("put failed node=%s code=%s", node.address, error.code)
                 dropped += sum(len(r.blocks) + len(r.anchors) for r in runs[number:])
                 break
-            sent += one.in_memory
+            sent += one.taken
             on_disk += one.on_disk
             dropped += one.dropped
         return Outcome(sent, on_disk, dropped)

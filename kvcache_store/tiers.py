@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diptych.core.ids import BlockHash, Incarnation
 from diptych.core.index_events import IndexLog
 from diptych.kvcache_store.disk import DiskTier
 from diptych.kvcache_store.items import NOWHERE, Found, Item, Origin, Tier
-from diptych.kvcache_store.memory import Held, MemoryTier
+from diptych.kvcache_store.memory import Held, Lump, MemoryTier
 from diptych.kvcache_store.pins import LONGEST_S, Pins
 from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.retention import Kept, Retention, day_of, later
@@ -38,7 +38,7 @@ class Put:
     """What became of parts that were put."""
 
     granted: Retention
-    num_held: int  # in memory now
+    num_homeless: int  # that no tier had room for
     on_disk: asyncio.Future[bool] | None  # None: they do not go there, or not yet
 
 
@@ -176,7 +176,7 @@ class Tiers:
         """Take parts: into memory now; to disk soon if the turn is complete, else when they are
         touched again. Dropping is always legal, and counted."""
         if retention is Retention.NONE or not self.tenants.is_current(admission):
-            return Put(Retention.NONE, 0, None)
+            return Put(Retention.NONE, len(items), None)
         if self.disk is not None:
             size = sum(len(item.payload) for item in items)
             retention = self.quotas.granted(self.disk.segments.ledger, retention, size)
@@ -187,8 +187,10 @@ class Tiers:
         on_disk: asyncio.Future[bool] | None = None
         if self.queue is not None:
             due = [one for one in held if is_complete or one.item.name in again]
-            on_disk = self._settle(due, kept)
-        return Put(retention, len(held), on_disk)
+            homeless = self._without(items, held, kept) if is_complete else ()
+            on_disk = self._settle(due, kept, homeless)
+        num_homeless = 0 if on_disk is not None else len(items) - len(held)
+        return Put(retention, num_homeless, on_disk)
 
     async def until_room(self, size_bytes: int) -> None:
         """For those who would rather wait than have parts dropped on their way to disk."""
@@ -281,12 +283,28 @@ class Tiers:
             self.disk.renew(origin, kind, [one.item.name for one in held])
             self._settle([one for one in held if not one.is_settled], held[0].kept)
 
-    def _settle(self, held: Sequence[Held], kept: Kept) -> "asyncio.Future[bool] | None":
+    def _without(self, items: Sequence[Item], held: Sequence[Held], kept: Kept) -> list[Held]:
+        """Copies of what memory has no room for, on their way to disk alone."""
+        names = {(one.item.kind, one.item.name) for one in held}
+        return [
+            Held(
+                replace(item, payload=memoryview(bytes(item.payload))),
+                kept,
+                self.tenants.current(item.origin.group),
+                Lump(len(item.payload)),
+            )
+            for item in items
+            if (item.kind, item.name) not in names
+        ]
+
+    def _settle(
+        self, held: Sequence[Held], kept: Kept, homeless: Sequence[Held] = ()
+    ) -> "asyncio.Future[bool] | None":
         """Queue for disk what is neither there nor on its way; prolong what is there."""
         if self.disk is None or self.queue is None:
             return None
         fresh: list[Held] = []
-        for one in held:
+        for one in (*held, *homeless):
             at = self.disk.segments.find(one.item.kind, one.item.name, one.item.origin)
             if at is not None:
                 one.is_settled = True
