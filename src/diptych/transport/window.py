@@ -71,7 +71,8 @@ class Window:
             found = os.fstat(ours)
             if not stat.S_ISREG(found.st_mode) or found.st_size != size:
                 raise Refused("the window is not what was announced", code="no_shared_memory")
-            window = cls(os.dup(ours), num_slots, slot_bytes)
+            window = cls(ours, num_slots, slot_bytes)
+            window.file = -1  # the mapping has a descriptor of its own
         if len(nonce) != NONCE_BYTES or window.nonce != nonce:
             window.close()
             raise Refused("the window is another one", code="no_shared_memory")
@@ -109,9 +110,9 @@ class Window:
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
-            self._view.release()
-            with suppress(BufferError):  # a view is in use: the mapping goes with it
-                self._map.close()
+        self._view.release()
+        with suppress(BufferError):  # a view is in use: the mapping goes with it
+            self._map.close()
 
 
 def parts_in(data: memoryview, filled: Filled) -> list[Part]:
