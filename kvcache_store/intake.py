@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from diptych.kvcache_store.arrivals import Arrivals, Expected
 from diptych.kvcache_store.items import Item, Origin, Tier
+from diptych.kvcache_store.messages import Announcement, Stored
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.tiers import Tiers
-from diptych.kvcache_store.wire import Announcement, Stored
 from diptych.transport.channel import deadline
 
 ON_DISK_S = 30.0  # how long a put may wait for the disk

@@ -13,7 +13,7 @@ from diptych.core.errors import Broken, DiptychError, Expired, Lost
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.kvcache_store import placement, wire
 from diptych.kvcache_store.links import Links, Transport
-from diptych.kvcache_store.wire import Fetch, Life, LookedUp, Stored, Wanted, Whose
+from diptych.kvcache_store.messages import Fetch, Life, LookedUp, Stored, Wanted, Whose
 from diptych.transport.blocks import FrameSender, pull_blocks
 from diptych.transport.channel import Backoff, call, connect, deadline
 from diptych.transport.errors import from_rpc

@@ -16,11 +16,11 @@ from diptych.core.ids import BlockHash, WorkerId
 from diptych.core.index_events import IndexBatch
 from diptych.kvcache_store.intake import Intake
 from diptych.kvcache_store.items import Origin, Tier
+from diptych.kvcache_store.messages import Whose
 from diptych.kvcache_store.report import Operator
 from diptych.kvcache_store.sharing import SharedPeer
 from diptych.kvcache_store.tiers import Tiers
 from diptych.kvcache_store.wire import (
-    Whose,
     announcement_from_bytes,
     found_to_pb,
     hashes_from_pb,

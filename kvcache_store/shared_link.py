@@ -10,7 +10,7 @@ import grpc.aio
 from diptych.core.errors import Broken, Lost
 from diptych.core.ids import BlockHash
 from diptych.kvcache_store import wire
-from diptych.kvcache_store.wire import Fetch, Stored, Wanted, WindowOffer
+from diptych.kvcache_store.messages import Fetch, Stored, Wanted, WindowOffer
 from diptych.transport.errors import from_rpc
 from diptych.transport.frames import Part, PartKind, Receiver
 from diptych.transport.window import Filled, Window, parts_in

@@ -10,8 +10,8 @@ from diptych.core.errors import BadRequest
 from diptych.kvcache_store import wire
 from diptych.kvcache_store.intake import Intake
 from diptych.kvcache_store.items import Origin
+from diptych.kvcache_store.messages import Announcement, Fetch, Whose, WindowOffer
 from diptych.kvcache_store.tiers import Tiers
-from diptych.kvcache_store.wire import Announcement, Fetch, Whose, WindowOffer
 from diptych.transport.channel import deadline
 from diptych.transport.window import Filled, Window, parts_in
 

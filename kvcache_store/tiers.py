@@ -8,12 +8,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from diptych.core.ids import BlockHash, Incarnation
 from diptych.core.index_events import IndexLog
 from diptych.kvcache_store.disk import DiskTier
+from diptych.kvcache_store.disk_reads import READ_S, DiskReads
 from diptych.kvcache_store.items import NOWHERE, Found, Item, Origin, Tier
 from diptych.kvcache_store.memory import Held, Lump, MemoryTier
 from diptych.kvcache_store.pins import LONGEST_S, Pins
@@ -24,9 +24,6 @@ from diptych.kvcache_store.volume import Volume
 from diptych.kvcache_store.write_queue import WriteQueue
 from diptych.transport.frames import PartKind
 
-READ_THREADS = 4
-READS_AT_ONCE = 32  # more are misses: the disk does not keep up
-READ_S = 2.0  # a disk read that takes longer is a miss
 QUEUE_PART = 8  # the write queue is bounded by this part of the memory tier, and
 SMALLEST_QUEUE_BYTES = 64 << 20  # by no less than this
 
@@ -48,7 +45,6 @@ class TierCounts:
 
     read: Counter[Tier] = field(default_factory=Counter)
     missed: int = 0
-    slow: int = 0  # disk reads given up
     put: int = 0
     lapsed_pins: int = 0  # ended by their deadline, not by their owner
     violated_bytes: Counter[Retention] = field(default_factory=Counter)  # with no disk behind
@@ -78,7 +74,6 @@ class Tiers:
         self.quotas = quotas
         self._started_s = clock()
         self._clock = clock
-        self._read_s = read_s
         self._loop = asyncio.get_running_loop()
         self.memory = MemoryTier(
             memory_bytes,
@@ -88,8 +83,7 @@ class Tiers:
         )
         self.disk: DiskTier | None = None
         self.queue: WriteQueue | None = None
-        self._readers = ThreadPoolExecutor(READ_THREADS, "store-reader")
-        self._reading = 0
+        self._reads: DiskReads | None = None
         if volume is not None:
             self.disk = DiskTier(
                 volume,
@@ -101,6 +95,7 @@ class Tiers:
                 on_change=self._disk_changed,
                 is_pinned=self.pins.is_pinned,
             )
+            self._reads = DiskReads(self.disk, read_s)
             limit = queue_bytes or max(SMALLEST_QUEUE_BYTES, memory_bytes // QUEUE_PART)
             self.queue = WriteQueue(
                 self.disk, limit, fsync_s=fsync_s, is_current=tenants.is_current
@@ -135,6 +130,16 @@ class Tiers:
         return NOWHERE if at is None else Found(Tier.DISK, at[0].is_exact(at[1]))
 
     @property
+    def num_slow(self) -> int:
+        """Disk reads that were given up."""
+        return 0 if self._reads is None else self._reads.num_slow
+
+    @property
+    def queued_bytes(self) -> int:
+        """That wait for the disk."""
+        return 0 if self.queue is None else self.queue.queued_bytes
+
+    @property
     def age_s(self) -> float:
         """Of this life."""
         return max(0.0, self._clock() - self._started_s)
@@ -154,7 +159,7 @@ class Tiers:
             self._was_read(origin, kind, held)
             return [one.item for one in held]
         admission = self.tenants.current(origin.group)
-        items = await self._read_disk(origin, kind, names)
+        items = [] if self._reads is None else await self._reads.read(origin, kind, names)
         if not self.tenants.is_current(admission):
             return []  # deleted while we read
         if items:
@@ -247,31 +252,8 @@ class Tiers:
         if self.disk is not None and self.queue is not None:
             await self.queue.call(self.disk.close)
             await self.queue.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._readers.shutdown)
-
-    async def _read_disk(
-        self, origin: Origin, kind: PartKind, names: Sequence[BlockHash]
-    ) -> list[Item]:
-        disk = self.disk
-        if disk is None or disk.segments.find(kind, names[0], origin) is None:
-            return []
-        if self._reading >= READS_AT_ONCE:
-            self.counts.slow += 1
-            return []
-        reading = self._loop.run_in_executor(self._readers, disk.read, origin, kind, names)
-        self._reading += 1
-        reading.add_done_callback(self._has_read)
-        done, _ = await asyncio.wait([reading], timeout=self._read_s)
-        if not done:
-            self.counts.slow += 1
-            log.warning("a disk read took longer than %g s and counts as a miss", self._read_s)
-            return []
-        return [] if reading.exception() is not None else reading.result()
-
-    def _has_read(self, reading: "asyncio.Future[list[Item]]") -> None:
-        self._reading -= 1
-        if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.error("a disk read failed why=%s", error)
+        if self._reads is not None:
+            await self._reads.close()
 
     def _was_read(self, origin: Origin, kind: PartKind, held: Sequence[Held]) -> None:
         """Renew what was read from memory, on disk too; a second touch settles."""

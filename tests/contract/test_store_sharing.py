@@ -15,7 +15,7 @@ from diptych.core.ids import WorkerId
 from diptych.kvcache_store import wire
 from diptych.kvcache_store.client import Outcome, StoreClient, Transport
 from diptych.kvcache_store.links import KEPT
-from diptych.kvcache_store.wire import Fetch, WindowOffer
+from diptych.kvcache_store.messages import Fetch, WindowOffer
 from diptych.testing.clock import settle
 from diptych.testing.stores import RunningStore, Shelf, Text, bring, running_store
 from diptych.transport.channel import connect
