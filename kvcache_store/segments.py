@@ -74,7 +74,7 @@ class Segments:
     @property
     def file_bytes(self) -> int:
         """What all files take."""
-        sizes = sum(segment.size_bytes for segment in self.segments.values())
+        sizes = sum(segment.size_bytes for segment in self.all())
         return sizes + self._renewals.size_bytes
 
     @property
