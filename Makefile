@@ -33,6 +33,9 @@ bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits
 bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
 	$(BIN)/python tests/bench/store.py
 
+bench-store-trace: setup  ## Hit rates of the cache tier on public traces, next to a cache without limit
+	$(BIN)/python tests/bench/store_trace.py
+
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
@@ -62,4 +65,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-store bench-kernels fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-store bench-store-trace bench-kernels fault gpu

@@ -31,10 +31,10 @@ class Links:
         self._channel = channel
         self._address = address
         self._transport = transport
-        self._is_tried = transport is not Transport.GRPC
+        self._is_possible = transport is not Transport.GRPC
         if transport is Transport.AUTO:
             host = address.rpartition(":")[0].strip("[]")
-            self._is_tried = host in ("127.0.0.1", "::1", "localhost")
+            self._is_possible = host in ("127.0.0.1", "::1", "localhost")
         self._idle: list[SharedLink] = []
 
     @asynccontextmanager
@@ -65,14 +65,14 @@ class Links:
             if link.is_alive:
                 return link
             link.close()
-        if not self._is_tried:
+        if not self._is_possible:
             return None
         try:
             link = await SharedLink.open(self._channel)
         except Refused as error:
             if self._transport is Transport.SHM:
                 raise
-            self._is_tried = False
+            self._is_possible = False
             log.info("no shared memory node=%s why=%s", self._address, error.message)
             return None
         self.num_opened += 1
