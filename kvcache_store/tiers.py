@@ -182,9 +182,7 @@ class Tiers:
         touched again. Dropping is always legal, and counted."""
         if retention is Retention.NONE or not self.tenants.is_current(admission):
             return Put(Retention.NONE, len(items), None)
-        if self.disk is not None:
-            size = sum(len(item.payload) for item in items)
-            retention = self.quotas.granted(self.disk.segments.ledger, retention, size)
+        retention = self._granted(retention, sum(len(item.payload) for item in items))
         self.counts.put += len(items)
         again = {i.name for i in items if self.memory.find(i.kind, i.name, i.origin)}
         kept = Kept(retention, day_of(self._clock()))
@@ -211,12 +209,15 @@ class Tiers:
 
     def renew(self, origin: Origin, kind: PartKind, name: BlockHash, retention: Retention) -> None:
         """Somebody has computed again what is here: as good as reading it."""
-        kept = Kept(retention, day_of(self._clock()))
         held = self.memory.find(kind, name, origin)
+        at = None if self.disk is None else self.disk.segments.find(kind, name, origin)
+        if at is not None:
+            retention = self._granted(retention, at[0].live_bytes)
+        kept = Kept(retention, day_of(self._clock()))
         if held is not None:
             held.kept = later(held.kept, kept)
             self._settle([held], held.kept)
-        elif self.disk is not None and (at := self.disk.segments.find(kind, name, origin)):
+        elif self.disk is not None and at is not None:
             self.disk.segments.renew(at[0], kept)
 
     async def delete(self, tenant: str, node: str) -> Receipt:
@@ -254,6 +255,11 @@ class Tiers:
             await self.queue.close()
         if self._reads is not None:
             await self._reads.close()
+
+    def _granted(self, retention: Retention, size_bytes: int) -> Retention:
+        if self.disk is None:
+            return retention
+        return self.quotas.granted(self.disk.segments.ledger, retention, size_bytes)
 
     def _was_read(self, origin: Origin, kind: PartKind, held: Sequence[Held]) -> None:
         """Renew what was read from memory, on disk too; a second touch settles."""

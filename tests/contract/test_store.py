@@ -16,6 +16,7 @@ from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.errors import BadRequest, Refused
 from diptych.core.ids import WorkerId
 from diptych.kvcache_store.client import Outcome, Retention, StoreClient, Tier, Transport
+from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.retention import DAY_S
 from diptych.kvcache_store.volume import Folder
 from diptych.testing.clock import FakeClock
@@ -434,3 +435,18 @@ async def test_an_encrypted_store_serves_the_same_bytes(tmp_path: Path, tier: Ti
         assert (brought.num_leading, set(brought.anchors)) == (40, {39})
     files = b"".join(path.read_bytes() for path in (tmp_path / "segments").iterdir())
     assert bytes(PROMPT.item(7).payload[:50]) not in files
+
+
+async def test_pinning_beyond_the_quota_is_granted_as_chat_and_says_so(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    quotas = Quotas(class_bytes={Retention.PINNED: 30_000})
+    async with tier(tmp_path, quotas=quotas) as (store, client):
+        await put(client, PROMPT, 0, 20, retention=Retention.PINNED)
+        await put(client, Text("bob", range(40)), retention=Retention.PINNED)
+        await put(client, Text("carol", range(40)))
+        await put(client, Text("carol", range(40)), retention=Retention.PINNED)  # is there already
+        disk = store.tiers.disk
+        assert disk is not None
+        assert 20_000 <= disk.segments.ledger.of_class(Retention.PINNED) <= 30_000
+        assert disk.segments.num_parts == 100
