@@ -36,6 +36,9 @@ bench-gateway: setup  ## The gateway next to uvicorn alone (PEERS=FOLDER adds pu
 conformance: setup  ## Other people's clients against a running platform (ONLY=litellm, URL=http://...)
 	$(BIN)/python tests/conformance/run.py $(if $(ONLY),--only $(ONLY)) $(if $(URL),--url $(URL))
 
+bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
+	$(BIN)/python tests/bench/store.py
+
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
@@ -65,4 +68,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-kernels conformance fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-kernels conformance fault gpu

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from diptych.config import WorkerSettings, secrets_of
+from diptych.config import WorkerSettings, addresses_of, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
@@ -18,6 +18,7 @@ from diptych.engine.build import build_engine
 from diptych.engine.measures import Measures, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
+from diptych.kvcache_store.client import StoreTier
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
@@ -29,6 +30,8 @@ from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
 GRACE_S = 5.0  # for sequences under way when told to stop
+
+FLUSH_S = 3.0  # for what the cache tier has not taken yet
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
     show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    stores = addresses_of(settings.stores)
+    tier = StoreTier(stores, WorkerId(settings.worker_id))
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -58,6 +63,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         options=Options.of(settings),
         observer=measures,
         on_grammar=measures.compiled,
+        open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
@@ -92,6 +98,8 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                     task.cancel()
     await puller.close()
     await engine.stop()
+    await tier.flush(FLUSH_S)
+    await tier.close()
 
 
 def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:

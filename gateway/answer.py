@@ -35,6 +35,8 @@ class Answer:
         self.logprobs: list[Logprob] = []  # one for each of them, if asked for
         self.prompt_logprobs: tuple[Logprob, ...] = ()  # of all but its first token, if asked for
         self.cached_tokens = 0
+        self.cached_memory = 0  # of these: brought from the cache tier's memory
+        self.cached_disk = 0  # likewise, from its disk
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
         self._told = 0  # token ids that have left with some chunk
@@ -63,6 +65,7 @@ class Answer:
     def push(self, emit: Emit) -> list[Piece]:
         """Text that an engine step made certain: at most one piece a section."""
         self.cached_tokens = emit.cached_tokens
+        self.cached_memory, self.cached_disk = emit.cached_memory, emit.cached_disk
         self.prompt_logprobs += emit.prompt_logprobs
         if self._is_scored_only:
             return []

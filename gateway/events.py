@@ -221,6 +221,8 @@ class Emit:
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if asked for
     prompt_logprobs: tuple[Logprob, ...] = ()  # with the first token, likewise
     cached_tokens: int = 0  # of the prompt
+    cached_memory: int = 0  # of these: brought from the cache tier's memory
+    cached_disk: int = 0  # likewise, from its disk
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Journey:
         self.phase = Phase.ROUTE
         self.attempt = 1
         self.output: list[int] = []
-        self.cached_tokens = 0
+        self.cached_tokens = self._cached_memory = self._cached_disk = 0
         self.is_over = False
         self._prefill = _Prefill()
         self._decode = _Decode()
@@ -387,9 +387,16 @@ class Journey:
     def _take(self, row: Row) -> list[Effect]:
         if not self.output:
             self.cached_tokens = row.cached_tokens
+            self._cached_memory, self._cached_disk = row.cached_memory, row.cached_disk
         self.output += row.token_ids
         emit = on.Emit(
-            row.token_ids, row.stop_token, row.logprobs, row.prompt_logprobs, self.cached_tokens
+            row.token_ids,
+            row.stop_token,
+            row.logprobs,
+            row.prompt_logprobs,
+            self.cached_tokens,
+            self._cached_memory,
+            self._cached_disk,
         )
         return [emit] if row.token_ids else []
 

@@ -91,6 +91,7 @@ def calls_of(wish: Wish, num_choices: int, visit: Visit, first: int = 0) -> tupl
         scope=wish.prompt.scope,
         priority=priority,
         tenant=visit.caller.tenant,
+        retention=visit.caller.retention,
         constraint=wish.constraint,
         constraint_after=wish.constraint_after if wish.constraint else "",
     )

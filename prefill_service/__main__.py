@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-from diptych.config import WorkerSettings, secrets_of
+from diptych.config import WorkerSettings, addresses_of, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
@@ -15,6 +15,7 @@ from diptych.engine.build import build_engine
 from diptych.engine.measures import Measures, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
+from diptych.kvcache_store.client import StoreTier
 from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
@@ -27,6 +28,8 @@ from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
 GRACE_S = 5.0  # for prompts and tickets under way when told to stop
+
+FLUSH_S = 3.0  # for what the cache tier has not taken yet
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
     show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    stores = addresses_of(settings.stores)
+    tier = StoreTier(stores, WorkerId(settings.worker_id))
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -56,6 +61,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         options=Options.of(settings),
         observer=measures,
         on_grammar=measures.compiled,
+        open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
@@ -89,6 +95,8 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 for task in work:
                     task.cancel()
     await engine.stop()
+    await tier.flush(FLUSH_S)
+    await tier.close()
 
 
 def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:

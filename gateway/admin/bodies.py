@@ -41,6 +41,7 @@ class NewKey(BaseModel):
     models: Texts = Field([], description="empty is all")
     limits: LimitsBody = LimitsBody()
     priority_class: Text = Field("", alias="class")
+    retention: Text = Field("chat", description="of cached KV: chat 7 d, agent 3 d, pinned, none")
     networks: Texts = Field([], description="where it may be used from; empty is everywhere")
     expires_at: AwareDatetime | None = None
 
@@ -54,6 +55,7 @@ class KeyChange(BaseModel):
     models: Texts = []
     limits: LimitsBody = LimitsBody()
     priority_class: Text = Field("", alias="class")
+    retention: Text = "chat"
     networks: Texts = []
     expires_at: AwareDatetime | None = None
 
@@ -76,6 +78,7 @@ class KeyView(BaseModel):
     models: list[str]
     limits: LimitsBody
     priority_class: str = Field(alias="class")
+    retention: str
     networks: list[str]
     last_chars: str
     created_at: datetime

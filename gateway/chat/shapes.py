@@ -123,6 +123,8 @@ class ChatShapes:
             answers[0].cached_tokens,
             sum(len(answer.token_ids) for answer in answers),
             sum(answer.reasoning_tokens for answer in answers),
+            memory=answers[0].cached_memory,
+            disk=answers[0].cached_disk,
         )
 
     def _reasoning(self, text: str) -> dict[str, Any]:

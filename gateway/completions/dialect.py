@@ -6,6 +6,7 @@ from diptych.gateway.completions.preparation import prepare
 from diptych.gateway.completions.request import read_completion
 from diptych.gateway.completions.shapes import CompletionShapes
 from diptych.gateway.dialect import Ask
+from diptych.gateway.generation import NO_EFFECT
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import Visit
 
@@ -42,4 +43,5 @@ class CompletionDialect:
             user=request.user_id,
             choices_per_prompt=request.n,
             ignored=tuple(ignored),
+            harmless=tuple(sorted(NO_EFFECT & body.keys())),
         )

@@ -1,7 +1,7 @@
 """Operations to an OpenAPI 3.1 document."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -34,9 +34,12 @@ class _Generator(GenerateJsonSchema):
         """Nobody needs to know: they are left out."""
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """As it is served."""
+def document(operations: Sequence[Operation], hidden: Collection[str] = ()) -> dict[str, Any]:
+    """As it is served; `hidden`: fields of bodies that are switched off."""
     schemas = _Schemas(operations)
+    for definition in schemas.definitions.values():
+        for name in hidden:
+            definition.get("properties", {}).pop(name, None)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         described = _described(operation, schemas)
@@ -68,7 +71,8 @@ class _Schemas:
             schema_generator=_Generator,
         )
         self._schemas = {key: _plain(schema) for (key, _), schema in found.items()}
-        self.definitions: dict[str, Any] = _plain(shared.get("$defs", {}))
+        named = shared.get("$defs", {}).items()
+        self.definitions: dict[str, Any] = {_name(name): _plain(each) for name, each in named}
 
     def of(self, kind: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._schemas[id(kind)]
@@ -131,8 +135,15 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {_BOUNDS.get(name, name): _plain(value) for name, value in schema.items()}
+    if isinstance(found.get("$ref"), str):
+        found["$ref"] = _name(found["$ref"])
     if isinstance(found.get("title"), str):
         del found["title"]
     if "default" in found and (isinstance(found["default"], dict) or found["default"] in _NOTHING):
         del found["default"]
     return found
+
+
+def _name(name: str) -> str:
+    """Models of the same name are told apart by their modules; whose these are goes unsaid."""
+    return name.replace("diptych__gateway__", "")

@@ -23,4 +23,5 @@ class Description:
 
     @cached_property
     def _text(self) -> bytes:
-        return orjson.dumps(document(operations(has_render=self._policy.allow_render)))
+        hidden = () if self._policy.allow_tasks else ("task",)
+        return orjson.dumps(document(operations(has_render=self._policy.allow_render), hidden))

@@ -10,6 +10,7 @@ import typer
 from diptych import __version__, config
 from diptych.core.errors import DiptychError, Misconfigured
 from diptych.core.phases import Role
+from diptych.kvcache_store.commands import cache
 
 MISCONFIGURED_EXIT = 2
 FAILED_EXIT = 1
@@ -79,6 +80,7 @@ NumAnchors = Annotated[str | None, _option("--num-anchors", "N", config.WorkerSe
 SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.WorkerSettings)]
 Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
 Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
+Stores = Annotated[str | None, _option("--stores", "HOST:PORT,...", config.WorkerSettings)]
 AsyncStepping = Annotated[bool | None, _switch("--async-stepping", config.WorkerSettings)]
 AllowAnonymous = Annotated[
     bool | None,
@@ -98,6 +100,7 @@ def up(
     ctx: typer.Context,
     prefill: Annotated[str | None, _option("--prefill", "N", config.UpSettings)] = None,
     decode: Annotated[str | None, _option("--decode", "N", config.UpSettings)] = None,
+    store: Annotated[str | None, _option("--store", "N", config.UpSettings)] = None,
     hybrid: Annotated[
         bool | None,
         typer.Option("--hybrid", help="decode workers compute prompts too; no prefill workers"),
@@ -297,6 +300,7 @@ def prefill(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
@@ -340,6 +344,7 @@ def decode(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
@@ -354,6 +359,49 @@ def decode(
         raise Misconfigured("--role prefill: that is `diptych prefill`; expected decode or hybrid")
     _title(settings.worker_id)
     from diptych.decode_service.__main__ import main as serve
+
+    serve(settings)
+
+
+@app.command()
+def store(
+    ctx: typer.Context,
+    listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.StoreSettings)] = None,
+    store_id: Annotated[str | None, _option("--store-id", "NAME", config.StoreSettings)] = None,
+    cache_dir: Annotated[str | None, _option("--cache-dir", "DIR", config.StoreSettings)] = None,
+    cache_disk_bytes: Annotated[
+        str | None, _option("--cache-disk-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_memory_bytes: Annotated[
+        str | None, _option("--cache-memory-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_fsync_s: Annotated[
+        str | None, _option("--cache-fsync-s", "SECONDS", config.StoreSettings)
+    ] = None,
+    cache_encrypt: Annotated[bool | None, _switch("--cache-encrypt", config.StoreSettings)] = None,
+    cache_tenant_bytes: Annotated[
+        str | None, _option("--cache-tenant-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_agent_bytes: Annotated[
+        str | None, _option("--cache-agent-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_chat_bytes: Annotated[
+        str | None, _option("--cache-chat-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    cache_pinned_bytes: Annotated[
+        str | None, _option("--cache-pinned-bytes", "BYTES", config.StoreSettings)
+    ] = None,
+    metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    data_dir: DataDir = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    config_file: Config = None,
+) -> None:
+    """Keep KV blocks for all workers: in memory, and on disk for days."""
+    settings = _load(config.StoreSettings, ctx)
+    _title(settings.store_id)
+    from diptych.kvcache_store.__main__ import main as serve
 
     serve(settings)
 
@@ -383,6 +431,7 @@ keys = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(keys)
+app.add_typer(cache)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="the 12 characters after sk-")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
@@ -412,6 +461,9 @@ def create(
     ] = None,
     expires_days: Annotated[float | None, typer.Option(help="default: never")] = None,
     priority_class: Annotated[str, typer.Option("--class", help="scheduling class")] = "",
+    retention: Annotated[
+        str, typer.Option(help="of cached KV: chat (7 days), agent (3 days), pinned or none")
+    ] = "chat",
     requests_per_min: KeyLimit = None,
     tokens_per_min: KeyLimit = None,
     concurrency: KeyLimit = None,
@@ -435,6 +487,7 @@ def create(
         networks=network or [],
         expires_days=expires_days,
         priority_class=priority_class,
+        retention=retention,
         limits=fields,
     )
     counter.create(_load(config.KeysSettings, ctx), wish, as_json)

@@ -25,6 +25,7 @@ PREFIX = "DIPTYCH_"
 CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
 SECRET_BYTES = 32
 MIN_SECRET_CHARS = 16
+SMALLEST_CACHE_BYTES = 4 << 20
 
 _ALIAS = re.compile(r"[A-Za-z0-9._:/*-]{1,128}(=(plain|thinking))?")
 
@@ -72,6 +73,17 @@ def _redis_url(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _host_ports(value: str) -> str:
+    for address in addresses_of(value):
+        _host_port(address)
+    return value
+
+
+def addresses_of(value: str) -> list[str]:
+    """Those of a comma-separated list."""
+    return [address.strip() for address in value.split(",") if address.strip()]
+
+
 def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
 
@@ -93,6 +105,12 @@ def _readable(value: Path) -> Path:
     return value
 
 
+def _none_or_enough(value: int) -> int:
+    if 0 < value < SMALLEST_CACHE_BYTES:
+        raise ValueError(f"expected 0, for memory alone, or at least {SMALLEST_CACHE_BYTES}")
+    return value
+
+
 def _worker_role(value: Role) -> Role:
     if value not in (Role.PREFILL, Role.DECODE, Role.HYBRID):
         raise ValueError("expected prefill, decode or hybrid")
@@ -100,8 +118,10 @@ def _worker_role(value: Role) -> Role:
 
 
 Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+DiskBytes = Annotated[int, Field(ge=0), AfterValidator(_none_or_enough)]
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
+Addresses = Annotated[str, AfterValidator(_host_ports)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
@@ -328,6 +348,54 @@ class WorkerSettings(Traced, ServingSettings):
     async_stepping: bool = Field(
         False, description="launch a step before the one ahead of it has been read"
     )
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache, comma-separated; none: nothing outlives the worker"
+    )
+
+
+class CacheFolder(Common):
+    """Where a store keeps its blocks."""
+
+    cache_dir: Folder | None = Field(
+        None, description="folder of the KV cache; default: cache in the data folder"
+    )
+
+    @property
+    def cache_folder(self) -> Path:
+        return self.cache_dir or self.data_dir / "cache"
+
+
+class StoreSettings(CacheFolder, ServingSettings):
+    """`diptych store`."""
+
+    listen: Address = Field("127.0.0.1:7100", description="where the gRPC server listens")
+    store_id: Name = Field(
+        default_factory=lambda: f"store-{os.getpid()}", description="unique name of this node"
+    )
+    cache_disk_bytes: DiskBytes = Field(
+        2 << 30, description="of KV blocks on disk; 0 = memory alone"
+    )
+    cache_memory_bytes: int = Field(256 << 20, ge=1 << 20, description="of KV blocks in memory")
+    cache_fsync_s: float = Field(
+        1.0, ge=0, le=3600, description="what a power cut may cost; a killed process costs nothing"
+    )
+    cache_encrypt: bool = Field(False, description="encrypt blocks on disk, with a key a tenant")
+    cache_tenant_bytes: int | None = Field(
+        None, ge=0, description="of a tenant on disk; what is above goes first"
+    )
+    cache_agent_bytes: int | None = Field(None, ge=0, description="likewise of the class agent")
+    cache_chat_bytes: int | None = Field(None, ge=0, description="likewise of the class chat")
+    cache_pinned_bytes: int | None = Field(
+        None, ge=0, description="of what is pinned, a wall; default: a quarter of the disk"
+    )
+
+
+class CacheSettings(CacheFolder):
+    """`diptych cache`: which store is meant."""
+
+    store_address: Address | None = Field(
+        None, description="the store to ask; default: the one that uses the folder, else the folder"
+    )
 
 
 class UpSettings(Public, Traced, Observed):
@@ -335,6 +403,7 @@ class UpSettings(Public, Traced, Observed):
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
     decode: int = Field(1, ge=0, le=64, description="decode workers")
+    store: int = Field(1, ge=0, le=1, description="KV cache stores")
     hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
     checkpoint: Checkpoint | None = Field(
         None, description="model folder; default: the embedded one"
@@ -367,8 +436,10 @@ ALL_SETTINGS = (
     RouterSettings,
     GatewaySettings,
     WorkerSettings,
+    StoreSettings,
     UpSettings,
     KeysSettings,
+    CacheSettings,
     ChatSettings,
 )
 

@@ -366,24 +366,39 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, prefill="2", decode="3")
     ids = [process.id for process in plan.processes]
     workers = ["prefill-1", "prefill-2", "decode-1", "decode-2", "decode-3"]
-    assert ids == ["router-1", *workers, "gateway-1"]
-    assert len({process.address for process in plan.processes}) == 7
+    assert ids == ["router-1", "store-1", *workers, "gateway-1"]
+    assert len({process.address for process in plan.processes}) == 8
     metrics = {process.metrics_address for process in plan.processes}
-    assert len(metrics) == 7 and not metrics & {process.address for process in plan.processes}
+    assert len(metrics) == 8 and not metrics & {process.address for process in plan.processes}
     for process in plan.processes:
         assert flag(process, "--metrics-listen") == process.metrics_address
     assert plan.model_name == "tiny-noise"
     assert plan.base_url == "http://127.0.0.1:8123"
-    for process in plan.processes[1:]:
+    for process in plan.processes[2:]:
         assert flag(process, "--router") == plan.router
         assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
+
+
+def test_a_plan_has_a_store_that_its_workers_use_unless_none_is_wanted(tmp_path: Path) -> None:
+    without = plan_for(tmp_path, store="0").processes
+    assert "store" not in {process.role for process in without}
+    assert not any("--stores" in process.command for process in without)
+    processes = plan_for(tmp_path).processes
+    (store,) = [p for p in processes if p.role == "store"]
+    for process in processes:
+        if process.role in ("prefill", "decode"):
+            assert flag(process, "--stores") == store.address
+    assert store.command[3] == "store"
+    assert flag(store, "--store-id") == store.id == "store-1"
+    assert flag(store, "--listen") == store.address
+    assert flag(store, "--data-dir") == str(tmp_path)
 
 
 def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, hybrid=True, decode="2", max_model_len="64", host="0.0.0.0")
     roles = [process.role for process in plan.processes]
-    assert roles == ["router", "hybrid", "hybrid", "gateway"]
-    hybrid = plan.processes[1]
+    assert roles == ["router", "store", "hybrid", "hybrid", "gateway"]
+    hybrid = plan.processes[2]
     assert hybrid.command[3] == "decode"
     assert flag(hybrid, "--role") == "hybrid"
     assert flag(hybrid, "--max-model-len") == "64"
@@ -418,8 +433,8 @@ def test_how_processes_are_watched_is_passed_on(tmp_path: Path) -> None:
     for process in plan.processes:
         assert flag(process, "--log-format") == "json"
         assert flag(process, "--metrics-alias") == "vllm"
-        assert ("--otlp-endpoint" in process.command) == (process.role != "router")
-    assert {flag(process, "--otlp-endpoint") for process in plan.processes[1:]} == {url}
+        assert ("--otlp-endpoint" in process.command) == (process.role not in ("router", "store"))
+    assert {flag(process, "--otlp-endpoint") for process in plan.processes[2:]} == {url}
     quiet = plan_for(tmp_path)
     assert flag(quiet.processes[0], "--log-format") == "text"
     assert not any("--otlp-endpoint" in process.command for process in quiet.processes)

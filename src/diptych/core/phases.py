@@ -23,6 +23,7 @@ class Role(StrEnum):
     PREFILL = auto()
     DECODE = auto()
     HYBRID = auto()
+    STORE = auto()
 
 
 class Finish(StrEnum):

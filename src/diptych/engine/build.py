@@ -29,7 +29,7 @@ from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
 from diptych.engine.swap import SwapSpace
-from diptych.engine.tier import Tier
+from diptych.engine.tier import OpenTier
 from diptych.engine.trace import Observer
 from diptych.engine.unsaid import unsaid
 from diptych.model import weights
@@ -69,20 +69,21 @@ def build_engine(
     loop: asyncio.AbstractEventLoop,
     options: Options = DEFAULT_OPTIONS,
     observer: Observer | None = None,
-    tier: Tier | None = None,
+    open_tier: OpenTier | None = None,
     on_grammar: Callable[[float], None] = lambda took_s: None,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
     rates = Rates()
-    if tier is not None:
+    if open_tier is not None:
         observer = Pace(rates, observer)
     parts = build_parts(
         checkpoint,
         model_name=model_name,
         options=options,
         observer=observer,
-        tiered=tier is not None,
+        tiered=open_tier is not None,
     )
+    tier = open_tier(parts.namespace, parts.layout.digest) if open_tier else None
     engine = Engine(
         parts.stepper,
         parts.arenas,

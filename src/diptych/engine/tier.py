@@ -4,7 +4,7 @@
 nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,3 +88,7 @@ class Tier(Protocol):
     def keep(self, items: Sequence[Kept]) -> None:
         """Take them, some time; it may drop any of them."""
         ...
+
+
+OpenTier = Callable[[bytes, bytes], Tier]
+"""Makes the tier of an engine with this namespace and this layout hash."""

@@ -56,7 +56,7 @@ def make_plan(
     config: Path | None = None,
     canary: str = "",
 ) -> Plan:
-    """Router first, then workers, which take longest, then the gateway."""
+    """Router and store first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
     router = f"{LOOPBACK}:{free_port()}"
     common = _flags(
@@ -84,11 +84,18 @@ def make_plan(
         shown = _flags(metrics_listen=metrics)
         return Process(role, name, address, _python(command, *flags, *shown, *common), metrics)
 
+    def store(number: int) -> Process:
+        name, listen = f"store-{number}", f"{LOOPBACK}:{free_port()}"
+        return process(Role.STORE, name, listen, "store", *_flags(store_id=name, listen=listen))
+
+    stores = [store(i + 1) for i in range(settings.store)]
+    kept = _flags(stores=",".join(each.address for each in stores) or None)
+
     def worker(role: Role, number: int) -> Process:
         name, listen = f"{role}-{number}", f"{LOOPBACK}:{free_port()}"
         command = "prefill" if role is Role.PREFILL else "decode"
         own = _flags(worker_id=name, listen=listen, role=role if role is Role.HYBRID else None)
-        return process(role, name, listen, command, *own, *served, *sizes)
+        return process(role, name, listen, command, *own, *served, *sizes, *kept)
 
     counts = (
         [(Role.HYBRID, settings.decode)]
@@ -96,6 +103,7 @@ def make_plan(
         else [(Role.PREFILL, settings.prefill), (Role.DECODE, settings.decode)]
     )
     workers = [worker(role, i + 1) for role, count in counts for i in range(count)]
+
     admin = _admin(settings.admin_listen, free_port)
     http = _flags(
         host=settings.host,
@@ -114,6 +122,7 @@ def make_plan(
     return Plan(
         processes=(
             process(Role.ROUTER, "router-1", router, "router", "--listen", router),
+            *stores,
             *workers,
             process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served),
         ),

@@ -108,6 +108,36 @@ KV_TRANSFER_SECONDS = _histogram(
 KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
 KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
 
+# Store
+
+TIER_LOOKUP_SECONDS = _histogram(
+    "llm_tier_lookup_seconds", "Look-ups of a chain, as the store sees them.", buckets=_FAST_S
+)
+TIER_PARTS = _gauge("llm_tier_parts", "Blocks and anchors: memory, disk.", "tier")
+TIER_BYTES = _gauge("llm_tier_bytes", "Bytes of parts in memory: used, free.", "state")
+TIER_READS = _counter(
+    "llm_tier_reads_total", "Parts read: memory, disk; or not: missing, slow.", "source"
+)
+TIER_WRITES = _counter(
+    "llm_tier_writes_total", "Parts that were to be written to disk, by what became.", "result"
+)
+TIER_QUEUED_BYTES = _gauge("llm_tier_queued_bytes", "Bytes that wait for the disk.")
+RETENTION_BYTES = _gauge(
+    "llm_retention_bytes", "The disk's capacity by class and state; all adds up.", "class", "state"
+)
+RETENTION_AGE_BYTES = _gauge(
+    "llm_retention_age_bytes", "Live bytes by days since the last access.", "class", "days"
+)
+RETENTION_SHOWN_SECONDS = _gauge(
+    "llm_retention_shown_seconds", "How long a class can be promised at today's rate.", "class"
+)
+RETENTION_VIOLATIONS = _counter(
+    "llm_retention_violations_bytes_total", "Bytes evicted before their time.", "class"
+)
+RETENTION_FREED = _counter("llm_retention_freed_bytes_total", "Bytes that went, by why.", "why")
+PINS = _gauge("llm_pins", "Leases on parts: held, leaked (outlived by half).", "state")
+PINS_LAPSED = _counter("llm_pins_lapsed_total", "Pins that their deadline ended.")
+
 # Router
 
 ROUTER_LEASES = _gauge("llm_router_leases", "Requests with an open lease.")

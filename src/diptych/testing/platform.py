@@ -122,8 +122,9 @@ def leaks_of(status: dict[str, Any]) -> list[str]:
     if not status.get("ready"):
         return [f"not ready: {status.get('reasons', 'nothing runs')}"]
     leaks = [f"{name}={status[name]}" for name in ("leases", "queued") if status[name]]
-    if len(status["members"]) != len(status["processes"]) - 1:  # the router is no member
-        leaks.append(f"{len(status['members'])} members of {len(status['processes'])} processes")
+    reporting = [p for p in status["processes"] if p["role"] not in ("router", "store")]
+    if len(status["members"]) != len(reporting):
+        leaks.append(f"{len(status['members'])} members of {len(reporting)} processes")
     for member in status["members"]:
         load, join = member["load"], member["join"]
         held = (

@@ -1,4 +1,4 @@
-"""Moving blocks: the GetBlocks stream, both ends, over a BlockReader and a BlockWriter."""
+"""Moving blocks: the GetBlocks stream, both ends, over a reader of parts and a BlockWriter."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -15,7 +15,15 @@ from diptych.core.errors import BadRequest, Expired, Lost
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.transport.channel import deadline
 from diptych.transport.errors import from_rpc
-from diptych.transport.frames import PARTS_A_FRAME, BlockReader, Credit, Part, Receiver, encode
+from diptych.transport.frames import (
+    PARTS_A_FRAME,
+    BlockReader,
+    Credit,
+    Part,
+    Receiver,
+    RunReader,
+    encode,
+)
 
 CREDIT_BYTES = 4 << 20
 SILENCE_S = 10.0
@@ -23,7 +31,7 @@ _SERVICE = "diptych.contract.Blocks"
 _METHOD = "GetBlocks"
 
 
-OpenReader = Callable[[bytes, WorkerId], Awaitable[BlockReader]]
+OpenReader = Callable[[bytes, WorkerId], Awaitable[BlockReader | RunReader]]
 
 
 class BlockServer:
@@ -49,11 +57,13 @@ class BlockServer:
             raise BadRequest(f"{size} bytes of hashes; expected 16 each", param="hashes")
         names = [BlockHash(want.hashes[i : i + HASH_BYTES]) for i in range(0, size, HASH_BYTES)]
         reader = await self._open_reader(want.ticket, WorkerId(want.worker_id))
-        credit = Credit(CREDIT_BYTES)
-        returned = asyncio.Event()
-        listener = asyncio.create_task(_listen(requests, credit, returned))
+        sender = FrameSender(context, self._silence_s)
+        listener = asyncio.create_task(_listen(requests, sender))
         try:
-            await self._send(names, reader, credit, returned, context)
+            if isinstance(reader, RunReader):
+                await _send_runs(names, reader, sender)
+            else:
+                await _send(names, reader, sender)
             # A status sent before the receiver is done could overtake the frames.
             async with deadline(self._silence_s, "the receiver's end"):
                 await asyncio.wait([listener])
@@ -61,27 +71,72 @@ class BlockServer:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
 
-    async def _send(
-        self,
-        names: Sequence[BlockHash],
-        reader: BlockReader,
-        credit: Credit,
-        returned: asyncio.Event,
-        context: Any,
-    ) -> None:
-        start = seq = 0
-        while start < len(names):
-            while not credit.is_open:
-                returned.clear()
-                async with deadline(self._silence_s, "the receiver's credit", code="no_credit"):
-                    await returned.wait()
-            parts = list(_run(names[start:], reader))
-            start += len(parts)
-            frame = encode(seq, parts, is_last=start == len(names))
-            seq += 1
-            credit.spend(len(frame))
-            async with deadline(self._silence_s, "writing a frame", code="no_credit"):
-                await context.write(frame)
+
+class FrameSender:
+    """Numbers frames and writes each when the receiver has given credit for it."""
+
+    def __init__(self, stream: Any, silence_s: float) -> None:
+        self._stream = stream
+        self._silence_s = silence_s
+        self._credit = Credit(CREDIT_BYTES)
+        self._returned = asyncio.Event()
+        self._seq = 0
+
+    async def send(self, parts: Sequence[Part], *, is_last: bool) -> None:
+        """Write a frame; Expired with `no_credit` when the receiver does not take it."""
+        await self.ready()
+        frame = encode(self._seq, parts, is_last=is_last)
+        self._seq += 1
+        self._credit.spend(len(frame))
+        async with deadline(self._silence_s, "writing a frame", code="no_credit"):
+            await self._stream.write(frame)
+
+    async def ready(self) -> None:
+        """Until a frame may go."""
+        while not self._credit.is_open:
+            self._returned.clear()
+            async with deadline(self._silence_s, "the receiver's credit", code="no_credit"):
+                await self._returned.wait()
+
+    def give(self, size_bytes: int) -> None:
+        """The receiver has taken so many bytes."""
+        self._credit.give(size_bytes)
+        self._returned.set()
+
+
+async def _send(names: Sequence[BlockHash], reader: BlockReader, sender: FrameSender) -> None:
+    start = 0
+    while start < len(names):
+        await sender.ready()  # then read: what is read is sent at once
+        parts = list(_run(names[start:], reader))
+        start += len(parts)
+        await sender.send(parts, is_last=start == len(names))
+
+
+async def _send_runs(names: Sequence[BlockHash], reader: RunReader, sender: FrameSender) -> None:
+    """Read one frame ahead of what is written, and one more to know whether it is the last."""
+
+    start = 0
+
+    async def read() -> Sequence[Part]:
+        nonlocal start
+        if start == len(names):
+            return ()
+        parts = await reader.read_run(names[start : start + PARTS_A_FRAME])
+        start = start + len(parts) if parts else len(names)
+        return parts
+
+    parts = await read()
+    if not parts:
+        raise Lost(f"part {names[0].hex()} is not here", code="unknown_block")
+    following = await read()
+    while parts:
+        ahead = asyncio.create_task(read())
+        try:
+            await sender.send(parts, is_last=not following)
+            parts, following = following, await ahead
+        finally:
+            ahead.cancel()
 
 
 def _run(names: Sequence[BlockHash], reader: BlockReader) -> Iterator[Part]:
@@ -95,10 +150,9 @@ def _run(names: Sequence[BlockHash], reader: BlockReader) -> Iterator[Part]:
         yield part
 
 
-async def _listen(requests: AsyncIterator[bytes], credit: Credit, returned: asyncio.Event) -> None:
+async def _listen(requests: AsyncIterator[bytes], sender: FrameSender) -> None:
     async for data in requests:
-        credit.give(_parse(data).credit_bytes)
-        returned.set()
+        sender.give(_parse(data).credit_bytes)
 
 
 def _parse(data: bytes) -> pb.BlocksUp:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import crc32c as crc32c_library
 
@@ -135,6 +135,18 @@ class BlockReader(Protocol):
 
     def read(self, name: BlockHash) -> Part:
         """The part; Lost if it, or the right to it, is gone."""
+        ...
+
+
+@runtime_checkable
+class RunReader(Protocol):
+    """Parts that lie further away: a frame's worth at a time, fetched ahead of being sent."""
+
+    async def read_run(self, names: Sequence[BlockHash]) -> Sequence[Part]:
+        """Up to 8 parts of one kind, the first of `names` in order; none if the first is missing.
+
+        A stream ends with the last part before a missing one.
+        """
         ...
 
 

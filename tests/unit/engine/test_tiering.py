@@ -27,7 +27,8 @@ async def engine(tier: MemoryTier | None, **options: object) -> AsyncIterator[Wa
 
     def make(**where: object) -> object:
         chosen = Options(numerics="served", block_tokens=GRAIN, **options)
-        return build_engine(TINY, model_name="tiny", options=chosen, tier=tier, **where)
+        open_tier = (lambda *_: tier) if tier else None
+        return build_engine(TINY, model_name="tiny", options=chosen, open_tier=open_tier, **where)
 
     async with watched(make) as it:
         rates = it.engine._tiering._rates if it.engine._tiering else None

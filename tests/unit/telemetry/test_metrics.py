@@ -10,7 +10,14 @@ from diptych.telemetry import metrics as m
 
 ROOT = Path(__file__).parents[3]
 NAMES_FILE = ROOT / "src/diptych/telemetry/metrics.py"
-SOURCES = ("src/diptych", "gateway", "router", "prefill_service", "decode_service")
+SOURCES = (
+    "src/diptych",
+    "gateway",
+    "router",
+    "prefill_service",
+    "decode_service",
+    "kvcache_store",
+)
 
 
 def constants() -> dict[str, m.Metric]:

@@ -9,7 +9,9 @@ import pytest
 
 from diptych.core.phases import Finish
 from diptych.core.sampling import choice_seed
+from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.policy import Policy
+from diptych.gateway.tenancy.visit import visit_of
 from diptych.text.markers import Marker
 
 Events = Callable[[httpx.Response], list[Any]]
@@ -453,3 +455,12 @@ async def test_the_operator_bounds_choices_and_may_clip_lengths(serve: Any, comp
     assert (await complete(site, n=3)).json()["error"]["param"] == "n"
     assert (await complete(site, [5] * 500, max_tokens=100)).is_success
     assert site.hops.generations[0].max_new == 12
+
+
+async def test_fields_that_do_nothing_are_told_apart_from_those_nobody_knows(serve: Any) -> None:
+    site = serve("x", EOS)
+    body = {"model": "tiny", "prompt": "a", "metadata": {"a": "b"}, "store": True, "tempature": 1}
+    ask = await CompletionDialect(site.served).read(body, visit_of({"path": "/v1/completions"}))
+    assert (ask.harmless, ask.ignored) == (("metadata", "store"), ("tempature",))
+    reply = await site.http.post("/v1/completions", json=body)
+    assert reply.headers["x-ignored-params"] == "tempature"

@@ -88,9 +88,17 @@ def test_each_route_is_described_and_nothing_else(serve: Any, has_render: bool) 
 
 async def test_it_is_served_unless_switched_off(serve: Any) -> None:
     reply = await serve("x", EOS).http.get("/openapi.json")
-    assert reply.json() == document(operations(has_render=False))
+    assert reply.json() == document(operations(has_render=False), {"task"})
     reply = await serve("x", EOS, policy=Policy(allow_openapi=False)).http.get("/openapi.json")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
+
+
+async def test_a_field_that_is_switched_off_is_not_described(serve: Any) -> None:
+    for is_allowed in (False, True):
+        site = serve("x", EOS, policy=Policy(allow_tasks=is_allowed))
+        schemas = (await site.http.get("/openapi.json")).json()["components"]["schemas"]
+        for name in ("ChatRequest", "chat__messages__UserMessage"):
+            assert ("task" in schemas[name]["properties"]) == is_allowed
 
 
 @pytest.mark.parametrize(

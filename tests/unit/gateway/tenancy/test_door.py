@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.gateway import playground
 from diptych.gateway.tenancy.desk import Actor
 from diptych.gateway.tenancy.door import duration
@@ -348,6 +348,17 @@ async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
     assert (want.tenant, want.priority_class) == ("acme", "batch")
     generation = guarded.site.hops.generations[-1]
     assert (generation.tenant, generation.priority) == ("acme", "batch")
+
+
+async def test_a_key_says_how_long_its_prompts_are_kept(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    for retention in ("agent", "none"):
+        assert (await guarded.ask(await guarded.key(retention=retention))).status_code == 200
+        assert guarded.site.hops.generations[-1].retention == retention
+    assert (await guarded.ask(await guarded.key())).status_code == 200
+    assert guarded.site.hops.generations[-1].retention == "chat"
+    with pytest.raises(BadRequest, match="retention: expected one of chat"):
+        await guarded.key(retention="forever")
 
 
 async def test_a_class_that_engines_do_not_know_is_normal_to_them(guard: Guard) -> None:

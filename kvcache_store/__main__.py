@@ -1,0 +1,59 @@
+"""Run a node of the KV cache: `python -m diptych.kvcache_store`, or `diptych store`."""
+
+import asyncio
+import logging
+import time
+
+from diptych.config import StoreSettings
+from diptych.core.phases import Role
+from diptych.kvcache_store.build import build
+from diptych.kvcache_store.caretaker import Caretaker
+from diptych.kvcache_store.desk import Desk
+from diptych.kvcache_store.house import House
+from diptych.kvcache_store.measures import readings
+from diptych.kvcache_store.service import StoreService
+from diptych.telemetry import logs
+from diptych.telemetry import metrics as m
+from diptych.telemetry.endpoint import Endpoint
+from diptych.transport.allocator import keep_freed_memory
+from diptych.transport.server import Server, stop_signals
+
+log = logging.getLogger(__name__)
+
+
+def main(settings: StoreSettings) -> None:
+    """Serve until SIGTERM or SIGINT; then write what is queued."""
+    logs.setup(settings.store_id, settings.log_level, settings.log_format, Role.STORE)
+    keep_freed_memory()
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: StoreSettings) -> None:
+    with House(settings.cache_folder) as house, stop_signals() as stopped:
+        tiers = build(settings, house)
+        await tiers.open()
+        caretaker = Caretaker(tiers, clock=time.time)
+        desk = Desk(settings.store_id, tiers, caretaker, time.time)
+        metrics = m.Metrics(Role.STORE)
+        lookups = metrics.histogram(m.TIER_LOOKUP_SECONDS)
+        loop = asyncio.get_running_loop()
+        metrics.pull(lambda: readings(tiers, time.time, loop.time))
+        service = StoreService(tiers, desk, on_lookup=lookups.observe)
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(tiers.run()), group.create_task(caretaker.run())]
+            async with (
+                Server(settings.listen, [service.register]) as server,
+                Endpoint(settings.metrics_listen, {"/metrics": metrics.page()}),
+            ):
+                house.announce(server.address)
+                log.info("store ready at=%s", server.address)
+                await stopped.wait()
+            log.info("stopping queued_bytes=%d", tiers.queue.queued_bytes if tiers.queue else 0)
+            await tiers.flush()
+            for task in work:
+                task.cancel()
+        await tiers.close()
+
+
+if __name__ == "__main__":
+    main(StoreSettings.load({}))

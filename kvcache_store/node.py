@@ -1,0 +1,264 @@
+"""One node as a client sees it: its calls, whether it is up, how much it should take."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from diptych.core.errors import Broken, DiptychError, Expired, Lost
+from diptych.core.ids import BlockHash, WorkerId
+from diptych.kvcache_store import placement, wire
+from diptych.kvcache_store.wire import Life, LookedUp, Stored, Wanted, Whose
+from diptych.transport.blocks import FrameSender, pull_blocks
+from diptych.transport.channel import Backoff, call, connect, deadline
+from diptych.transport.errors import from_rpc
+from diptych.transport.frames import (
+    PARTS_A_FRAME,
+    BlockWriter,
+    Fault,
+    Part,
+    PartKind,
+    Receiver,
+)
+
+GREET_S = 1.0
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 10.0
+_PUT = "/diptych.contract.Store/PutBlocks"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What one pull brought."""
+
+    done: frozenset[BlockHash]
+    size_bytes: int
+    is_whole: bool
+
+
+class Node:
+    """Calls to one store. Small calls and bulk never share a connection."""
+
+    def __init__(self, address: str, worker_id: WorkerId) -> None:
+        self.address = address
+        self.is_up = True  # until it proves otherwise
+        self._worker_id = worker_id
+        self._control = connect(address)
+        self._bulk = connect(address)
+        self._stub = wire.stub(self._control)
+        self._life: Life | None = None
+        self._heard_s = 0.0
+        self._greeting: asyncio.Task[None] | None = None
+
+    @property
+    def weight(self) -> float:
+        """Its share of what is put, see placement."""
+        if self._life is None:
+            return 1.0
+        age_s = self._life.age_s + asyncio.get_running_loop().time() - self._heard_s
+        return placement.weight(age_s, was_empty=self._life.was_empty)
+
+    async def lookup(
+        self, whose: Whose, names: Sequence[BlockHash], *, pin_s: float, timeout_s: float
+    ) -> LookedUp:
+        """Where each block and its anchor are."""
+        request = wire.lookup_to_pb(whose, names, self._worker_id, pin_s)
+        async with self._judged():
+            reply = await call(self._stub.Lookup, request, timeout_s=timeout_s)
+        answer = wire.looked_up_from_pb(reply, len(names))
+        self._lives(answer.life)
+        return answer
+
+    async def release(self, pin: int, timeout_s: float) -> None:
+        """End a pin; one that cannot be ended lapses."""
+        try:
+            await call(self._stub.Release, wire.release_to_pb(pin), timeout_s=timeout_s)
+        except DiptychError as error:
+            log.info("pin not released node=%s code=%s", self.address, error.code)
+
+    async def pull(
+        self,
+        whose: Whose,
+        kind: PartKind,
+        names: Sequence[BlockHash],
+        writer: BlockWriter,
+        deadline_s: float,
+    ) -> Got:
+        """Fetch parts of one kind; what is missing, damaged or late is not in `done`."""
+        receiver = Receiver(names, writer)
+        right = wire.right_to_bytes(whose, kind)
+        try:
+            async with self._judged(), deadline(deadline_s, "a fetch", code="store_slow"):
+                pulled = await pull_blocks(
+                    self._bulk, right, self._worker_id, receiver, silence_s=deadline_s
+                )
+        except DiptychError as error:
+            done = frozenset(receiver.done)
+            level = logging.INFO if error.code in _MISSES else logging.WARNING
+            log.log(
+                level,
+                "fetch ended early node=%s parts=%d/%d code=%s",
+                self.address,
+                len(done),
+                len(names),
+                error.code,
+            )
+            size_bytes = sum(len(writer.place(name).into) for name in done)
+            return Got(done, size_bytes, is_whole=False)
+        return Got(frozenset(receiver.done), pulled.size_bytes, is_whole=True)
+
+    async def put(
+        self,
+        whose: Whose,
+        blocks: Sequence[Part],
+        exact: Sequence[bool],
+        anchors: Mapping[int, Part],
+        *,
+        retention: str,
+        parent: bytes,
+        first_index: int,
+        is_complete: bool,
+        await_disk: bool,
+        deadline_s: float,
+    ) -> Stored:
+        """Send what the node lacks of consecutive blocks and of anchors by position."""
+        announced = wire.put_to_bytes(
+            whose,
+            retention,
+            [part.name for part in blocks],
+            exact,
+            sorted(anchors),
+            parent=parent,
+            first_index=first_index,
+            is_complete=is_complete,
+            await_disk=await_disk,
+        )
+        by_name = {
+            PartKind.BLOCK: {part.name: part for part in blocks},
+            PartKind.ANCHOR: {part.name: part for part in anchors.values()},
+        }
+        async with self._judged(), deadline(deadline_s, "a put", code="store_slow"):
+            return await _put(self._bulk, announced, by_name, deadline_s)
+
+    async def close(self) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
+            await asyncio.gather(self._greeting, return_exceptions=True)
+        await self._control.close()
+        await self._bulk.close()
+
+    @asynccontextmanager
+    async def _judged(self) -> AsyncIterator[None]:
+        """A call that shows whether the node is there."""
+        try:
+            yield
+        except (Lost, Expired) as error:
+            if error.code not in _MISSES:
+                self._is_lost(error)
+            raise
+
+    def _is_lost(self, error: DiptychError) -> None:
+        if self.is_up:
+            log.warning("node lost node=%s code=%s", self.address, error.code)
+            self.is_up = False
+            self._greeting = asyncio.create_task(self._greet())
+
+    async def _greet(self) -> None:
+        """Until the node answers; nobody waits for this."""
+        backoff = Backoff(FIRST_RETRY_S, LAST_RETRY_S)
+        while not self.is_up:
+            await asyncio.sleep(backoff.failed())
+            try:
+                life = await call(self._stub.Greet, wire.greet_to_pb(), timeout_s=GREET_S)
+            except DiptychError as error:
+                log.debug("node still lost node=%s code=%s", self.address, error.code)
+                continue
+            self._lives(wire.life_from_pb(life))
+            self.is_up = True
+            log.info("node is back node=%s", self.address)
+
+    def _lives(self, life: Life) -> None:
+        self._life = life
+        self._heard_s = asyncio.get_running_loop().time()
+
+
+# Ends of a transfer that say something about the parts or our patience, not about the node.
+_MISSES = frozenset({"unknown_block", Fault.INCOMPLETE, Fault.SIZE, Fault.KIND, "store_slow"})
+
+
+async def _put(
+    channel: grpc.aio.Channel,
+    announced: bytes,
+    by_name: Mapping[PartKind, Mapping[BlockHash, Part]],
+    silence_s: float,
+) -> Stored:
+    """Our half of PutBlocks."""
+    stream: Any = channel.stream_stream(_PUT)()
+    listening: asyncio.Task[Stored] | None = None
+    try:
+        await stream.write(announced)
+        wanted = await _hear(stream)
+        if not isinstance(wanted, Wanted):
+            raise Broken("a store did not say what it wants")
+        sender = FrameSender(stream, silence_s)
+        listening = asyncio.create_task(_listen(stream, sender))
+        frames = list(_frames(wanted, by_name))
+        for number, parts in enumerate(frames, 1):
+            sending = asyncio.create_task(sender.send(parts, is_last=number == len(frames)))
+            await asyncio.wait([sending, listening], return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():  # the store has ended the stream
+                sending.cancel()
+                break
+            await sending
+        stored = await listening
+        await stream.done_writing()
+        return stored
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc(error) from error
+    except asyncio.InvalidStateError as error:
+        raise Lost("the stream ended while blocks were put") from error
+    finally:
+        if listening is not None:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+        stream.cancel()
+
+
+def _frames(
+    wanted: Wanted, by_name: Mapping[PartKind, Mapping[BlockHash, Part]]
+) -> list[list[Part]]:
+    """What goes, eight parts of a kind at a time; Broken if something else was asked for."""
+    try:
+        blocks = [by_name[PartKind.BLOCK][name] for name in wanted.blocks]
+        anchors = [by_name[PartKind.ANCHOR][name] for name in wanted.anchors]
+    except KeyError as error:
+        raise Broken("a store wants what was not announced") from error
+    return [
+        parts[i : i + PARTS_A_FRAME]
+        for parts in (blocks, anchors)
+        for i in range(0, len(parts), PARTS_A_FRAME)
+    ]
+
+
+async def _listen(stream: Any, sender: FrameSender) -> Stored:
+    """Pass credit on until the store says what became of it all."""
+    while True:
+        heard = await _hear(stream)
+        if isinstance(heard, Stored):
+            return heard
+        if isinstance(heard, Wanted):
+            raise Broken("a store said twice what it wants")
+        sender.give(heard)
+
+
+async def _hear(stream: Any) -> Wanted | int | Stored:
+    data = await stream.read()
+    if data is grpc.aio.EOF:
+        raise Lost("the store ended a put without an answer")
+    return wire.put_down_from_bytes(data)
