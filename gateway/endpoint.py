@@ -53,7 +53,7 @@ class Endpoint:
         until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         visit = visit_of(scope)
         visit.notes.wants_timings = timings.is_asked(headers)
-        body = await read_json(headers, receive)
+        body, visit.size_bytes = await read_json(headers, receive)
         with self._traffic.entered():
             await unless_gone(receive, self._answer(body, visit, send, until_s))
 
