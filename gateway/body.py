@@ -12,6 +12,7 @@ from diptych.gateway.aside import aside
 from diptych.gateway.errors import ClientGone, HttpError
 
 MAX_BODY_BYTES = 96 << 20
+MAX_TEXT_BODY_BYTES = 16 << 20  # where no images can be
 MAX_DEPTH = 128
 MAX_CONTAINERS = 1 << 20  # objects and arrays; each message of the longest conversation is one
 UPLOAD_SILENCE_S = 60.0
@@ -22,10 +23,12 @@ _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-async def read_json(headers: Mapping[str, str], receive: Receive) -> tuple[dict[str, Any], int]:
+async def read_json(
+    headers: Mapping[str, str], receive: Receive, max_bytes: int = MAX_BODY_BYTES
+) -> tuple[dict[str, Any], int]:
     """The body as an object, and its size in bytes; HttpError or BadRequest otherwise."""
     _check_headers(headers)
-    body = await read(headers, receive)
+    body = await read(headers, receive, max_bytes=max_bytes)
     return await aside(lambda: parse(body), len(body)), len(body)
 
 

@@ -102,6 +102,16 @@ async def test_t26_too_much_unread_is_the_end() -> None:
         outbox.put(b"x")
 
 
+async def test_one_event_may_be_larger_than_all_that_may_wait() -> None:
+    """A client that reads is not cut off for what it asked for."""
+    outbox = Outbox(max_bytes=100)
+    outbox.put(b"x" * 1000)
+    assert await outbox.take(1.0) == b"x" * 1000
+    outbox.put(b"x" * 1000)
+    with pytest.raises(ClientGone):
+        outbox.put(b"x")
+
+
 async def test_an_outbox_gives_all_there_is_then_silence_then_its_end() -> None:
     outbox = Outbox(100)
     outbox.put(b"a")
