@@ -25,7 +25,7 @@ from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
 from diptych.engine.imports import Import, brought
 from diptych.engine.loading import Load, Local
-from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.outcome import Failure, Outcome, Scored
 from diptych.engine.planner import Planner
 from diptych.engine.pools import Hit, Holding, Note, Pools
 from diptych.engine.port import Counts, Pages
@@ -270,7 +270,7 @@ class Ledger:
         if failed.idle:
             return []
         self._begin_retire(failed)
-        rows = [self._end(p.request, message) for p in failed.pieces if not p.request.ended]
+        rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
@@ -317,8 +317,8 @@ class Ledger:
         self._pools.begin_retire(plan.step)
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
-        if isinstance(outcome, Broken):
-            return self._end(request, outcome.message)
+        if isinstance(outcome, Failure):
+            return self._end(request, outcome)
         is_first = len(request.tokens) == len(request.generation.tokens)
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
@@ -346,10 +346,15 @@ class Ledger:
             cached_disk=brought(since, stored, cached, grain, "disk"),
         )
 
-    def _end(self, request: Request, message: str) -> Row:
+    def _end(self, request: Request, failure: Failure) -> Row:
         del self._running[request.key]
         self._release(request)
-        return Row(request.key, finish=Finish.ERROR, message=message)
+        return Row(
+            request.key,
+            finish=Finish.ERROR,
+            message=failure.message,
+            is_contradiction=isinstance(failure, BadRequest),
+        )
 
     def _release(self, request: Request) -> None:
         request.ended = True

@@ -108,6 +108,7 @@ class ScriptedEngine:
         self._resumed.set()
         self._loop_task: asyncio.Task[None] | None = None
         self.fail_row: Callable[[Key], str | None] = lambda key: None
+        self.blames_callers = False  # for rows that fail
 
     # What a test does to it.
 
@@ -280,7 +281,8 @@ class ScriptedEngine:
             why = "the pages do not hold this text"
         if why is not None:
             self._end(key)
-            return Row(key, finish=Finish.ERROR, message=why)
+            is_theirs = self.blames_callers
+            return Row(key, finish=Finish.ERROR, message=why, is_contradiction=is_theirs)
         self._write(sequence, len(sequence.tokens))
         token = self._next(sequence)
         sequence.tokens.append(token)
