@@ -76,7 +76,7 @@ class StoreTier:
     async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> EngineFound:
         hit = await self._client.lookup(self._whose(owner), chain, start=start)
         stored = (
-            Stored(NAMES[place.found.tier], place.found.is_exact, index in hit.anchors)
+            Stored(NAMES[place.found.tier], place.found.is_exact, _has_anchor(hit, index))
             for index, place in enumerate(hit.blocks, hit.start)
         )
         return _Found(owner, start, tuple(stored), hit)
@@ -180,6 +180,12 @@ def _run(span: Sequence[Kept], anchors: Mapping[int, Kept], whose: WhoseOf) -> R
         },
         retention=Retention(first.owner.retention),
     )
+
+
+def _has_anchor(hit: Hit, index: int) -> bool:
+    """One that is no less exact than its block: they may come from different workers."""
+    anchor, block = hit.anchors.get(index), hit.blocks[index - hit.start]
+    return anchor is not None and (anchor.found.is_exact or not block.found.is_exact)
 
 
 def _part(kind: PartKind, item: Kept) -> Part:

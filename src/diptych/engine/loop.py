@@ -78,7 +78,9 @@ class Engine:
         self._tiering: Tiering | None = None
         if tier is not None:
             ledger, rates = stepper.ledger, rates or Rates()
-            self._tiering = Tiering(tier, ledger, page_bytes, layout, rates, self._ask)
+            self._tiering = Tiering(
+                tier, ledger, page_bytes, layout, rates, ask=self._ask, order=self._order
+            )
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._fenced: list[tuple[Command, object]] = []  # and the result of each
         self._stopping = False
@@ -117,7 +119,7 @@ class Engine:
             guide = await self._prepared(generation)
             is_known = await self._ask(lambda: self._ledger.ready(key, guide))
         except (asyncio.CancelledError, DiptychError):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
         if not is_known:
             raise Refused(f"{key} was given up while it was prepared", code=CANCELLED)
@@ -199,15 +201,18 @@ class Engine:
         try:
             return await self._ask(action)
         except (asyncio.CancelledError, Expired):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
+
+    def _order(self, action: Callable[[], object]) -> None:
+        """Run `action` behind all that was asked before. Nobody waits for it."""
+        self._commands.put(Command(action))
 
     def _work(self) -> None:
         """Obey, step, tell; block on the queue when there is nothing to compute."""
         progressed = False
         try:
             while self._obey(wait=not progressed):
-                self._keep()  # what commands wrote, before a plan gives it away
                 progressed = self._stepper.step(self._tell)
                 self._answer_fenced()
                 self._keep()
@@ -240,6 +245,7 @@ class Engine:
         except DiptychError as error:
             self._answer(command, error=error)
         else:
+            self._keep()  # before the next command or plan gives its pages away
             self._counts = self._ledger.counts()
             if command.fenced and self._stepper.is_flying:
                 self._fenced.append((command, result))
