@@ -102,7 +102,7 @@ class Imports:
         return [i.anchor_page for i in self.under_way if i.anchor_page is not None]
 
 
-def brought(first: int, arrived: Sequence[Stored], cached: int, grain: int, tier: str) -> int:
+def brought(request: Request, cached: int, grain: int, tier: str) -> int:
     """Of a prompt's `cached` positions, those in blocks that came from a tier."""
-    blocks = cached // grain
-    return grain * sum(stored.tier == tier for stored in arrived[: max(0, blocks - first)])
+    used = request.brought[: max(0, cached // grain - request.brought_from)]
+    return grain * sum(stored.tier == tier for stored in used)

@@ -295,6 +295,8 @@ class Ledger:
             num_anchors=pools.anchors.num_anchors,
             query_tokens_total=planner.query_tokens_total,
             hit_tokens_total=planner.hit_tokens_total,
+            memory_hit_tokens_total=planner.brought_tokens_total["memory"],
+            disk_hit_tokens_total=planner.brought_tokens_total["disk"],
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
         )
@@ -329,7 +331,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
-        grain, since, stored = self.limits.grain, request.brought_from, request.brought
+        grain = self.limits.grain
         prompt_logprobs = tuple(request.prompt_logprobs or ())
         request.prompt_logprobs = None
         return Row(
@@ -340,8 +342,8 @@ class Ledger:
             stop_token,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
-            cached_memory=brought(since, stored, cached, grain, "memory"),
-            cached_disk=brought(since, stored, cached, grain, "disk"),
+            cached_memory=brought(request, cached, grain, "memory"),
+            cached_disk=brought(request, cached, grain, "disk"),
         )
 
     def _end(self, request: Request, message: str) -> Row:

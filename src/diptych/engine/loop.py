@@ -20,7 +20,7 @@ from diptych.engine.loading import Rates
 from diptych.engine.port import Counts, Pages
 from diptych.engine.stepper import Stepper
 from diptych.engine.tier import Tier
-from diptych.engine.tiering import Tiering
+from diptych.engine.tiering import Loaded, Tiering
 
 ANSWER_TIMEOUT_S = 60.0  # to a command: a step may have to end first
 
@@ -66,6 +66,7 @@ class Engine:
         guides: Guides | None = None,
         tier: Tier | None = None,
         rates: Rates | None = None,
+        on_load: Callable[[Loaded], None] = lambda loaded: None,
     ) -> None:
         self._guides = guides
         self._stepper = stepper
@@ -79,7 +80,14 @@ class Engine:
         if tier is not None:
             ledger, rates = stepper.ledger, rates or Rates()
             self._tiering = Tiering(
-                tier, ledger, page_bytes, layout, rates, ask=self._ask, order=self._order
+                tier,
+                ledger,
+                page_bytes,
+                layout,
+                rates,
+                ask=self._ask,
+                order=self._order,
+                on_load=on_load,
             )
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._fenced: list[tuple[Command, object]] = []  # and the result of each

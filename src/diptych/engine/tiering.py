@@ -34,6 +34,15 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Loaded:
+    """What became of one load: ok, partial, or failed."""
+
+    result: str
+    size_bytes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Arrived:
     """The blocks of an import whose bytes were verified, from its first on, and its anchor."""
 
@@ -54,6 +63,7 @@ class Tiering:
         *,
         ask: Ask,
         order: Callable[[Callable[[], object]], None],
+        on_load: Callable[[Loaded], None],
     ) -> None:
         self._tier = tier
         self._ledger = ledger
@@ -62,6 +72,7 @@ class Tiering:
         self._rates = rates
         self._ask = ask
         self._order = order
+        self._on_load = on_load
 
     async def bring(self, key: Key) -> None:
         """Load what the tier has of a prompt that is being prepared, if that is faster.
@@ -108,7 +119,10 @@ class Tiering:
         num_filled = await self._tier.load(found, places)
         took_s = time.perf_counter() - began_s
         sizes = [len(place.into) for place in places]
-        self._rates.loaded(sum(sizes[:num_filled]), sum(sizes), took_s)
+        size_bytes = sum(sizes[:num_filled])
+        self._rates.loaded(size_bytes, sum(sizes), took_s)
+        result = "ok" if num_filled == len(places) else "partial" if num_filled else "failed"
+        self._on_load(Loaded(result, size_bytes, took_s))
         log.debug("brought parts=%d of=%d s=%.4f", num_filled, len(places), took_s)
         return Arrived(coming[:num_filled], has_anchor=num_filled == len(places))
 
@@ -126,7 +140,8 @@ class Tiering:
         Copied here and now, because the next plan may give the pages to somebody else.
         """
         notes = self._ledger.take_notes()
-        return [self._copy(note) for note in notes] if notes and self._tier.has_room() else []
+        has_room = bool(notes) and self._tier.has_room(len(notes))
+        return [self._copy(note) for note in notes] if has_room else []
 
     def keep(self, items: Sequence[Kept]) -> None:
         """Hand copies to the tier. On the asyncio thread."""

@@ -68,6 +68,8 @@ async def test_another_engine_finds_what_one_has_computed(rng: random.Random) ->
         assert await answer(second, generation("b", prompt)) == expected
         row = second.rows("b")[0]
         assert row.cached_memory == row.cached_tokens > 0
+        counts = second.engine.counts()
+        assert counts.memory_hit_tokens_total == counts.hit_tokens_total == row.cached_memory
         assert await answer(second, generation("c", prompt)) == expected
         again = second.rows("c")[0]  # now its own pages hold it
         assert (again.cached_tokens, again.cached_memory) == (row.cached_tokens, 0)

@@ -605,6 +605,8 @@ class World:
         counts = self.ledger.counts()
         assert counts.free_blocks == counts.num_blocks and counts.free_slots == counts.num_slots
         assert not self.ledger.has_work and not counts.swapped
+        told = counts.memory_hit_tokens_total + counts.disk_hit_tokens_total
+        assert self.brought_tokens <= told <= counts.hit_tokens_total
         assert self.ledger._pools.num_coming == 0 and not self.ledger._pools._fences
         assert self.ledger._pools.space.fits(self.sizes.num_host_blocks) or (
             not self.sizes.num_host_slots
