@@ -63,6 +63,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         options=Options.of(settings),
         observer=measures,
         on_grammar=measures.compiled,
+        on_load=measures.loaded,
         open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
@@ -70,7 +71,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     on_transfer = _transfers(measures.metrics, tracer)
     puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=on_transfer)
     service = DecodeService(engine, identity, puller, tracer=tracer)
-    measures.metrics.pull(lambda: _readings(engine, service))
+    measures.metrics.pull(lambda: _readings(engine, service, tier))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -140,8 +141,10 @@ def _load(engine: EnginePort, service: DecodeService) -> Load:
     )
 
 
-def _readings(engine: EnginePort, service: DecodeService) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: DecodeService, tier: StoreTier) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
+    yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
+    yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.RESERVATIONS.at(service.num_reservations)
     yield m.KV_TRANSFERS.at(service.num_pulls)

@@ -61,12 +61,13 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         options=Options.of(settings),
         observer=measures,
         on_grammar=measures.compiled,
+        on_load=measures.loaded,
         open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
     service = PrefillService(engine, identity, cluster_secret, tracer=tracer)
-    measures.metrics.pull(lambda: _readings(engine, service))
+    measures.metrics.pull(lambda: _readings(engine, service, tier))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -136,8 +137,10 @@ def _load(engine: EnginePort, service: PrefillService) -> Load:
     )
 
 
-def _readings(engine: EnginePort, service: PrefillService) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: PrefillService, tier: StoreTier) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
+    yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
+    yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     tickets = service.holdings.tickets
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.TICKETS.at(tickets.num_held, "held")

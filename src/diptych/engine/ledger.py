@@ -42,6 +42,7 @@ from diptych.engine.tier import Owner, Stored
 class Missing:
     """A chain to ask the cache tier for, from the last block on that is here."""
 
+    request: Request
     owner: Owner
     local: Local
     chain: tuple[BlockHash, ...]
@@ -130,23 +131,20 @@ class Ledger:
         if local.anchored == usable:
             return None
         chain.name(usable - 1, request.tokens)
-        return Missing(request.owner, local, tuple(chain.names[:usable]), max(0, local.blocks - 1))
+        start = max(0, local.blocks - 1)
+        return Missing(request, request.owner, local, tuple(chain.names[:usable]), start)
 
-    def begin_import(self, key: Key, load: Load) -> Import | None:
-        """Pages for blocks of a request that is being prepared; None if it must do without."""
-        entry = self._preparing.get(key)
-        if entry is None or entry.request.chain is None:
+    def begin_import(self, missing: Missing, load: Load) -> Import | None:
+        """Pages for what a request lacks; None if it must do without, or was given up."""
+        entry = self._preparing.get(missing.request.key)
+        if entry is None or entry.request is not missing.request:
             return None
-        return self._pools.imports.begin(entry.request.chain, entry.request.tokens, load)
+        return self._pools.imports.begin(missing.request, load)
 
-    def end_import(
-        self, key: Key, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool
-    ) -> None:
+    def end_import(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
         """The first pages so many hold their blocks; whoever waits for them is told."""
         self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
-        entry = self._preparing.get(key)
-        if entry is not None and entry.request.chain is ended.chain:
-            entry.request.brought_from, entry.request.brought = ended.first, tuple(arrived)
+        ended.request.brought_from, ended.request.brought = ended.first, tuple(arrived)
 
     def take_notes(self) -> list[Note]:
         """What the cache tier may copy, until the next plan."""
@@ -297,6 +295,8 @@ class Ledger:
             num_anchors=pools.anchors.num_anchors,
             query_tokens_total=planner.query_tokens_total,
             hit_tokens_total=planner.hit_tokens_total,
+            memory_hit_tokens_total=planner.brought_tokens_total["memory"],
+            disk_hit_tokens_total=planner.brought_tokens_total["disk"],
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
         )
@@ -331,7 +331,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
-        grain, since, stored = self.limits.grain, request.brought_from, request.brought
+        grain = self.limits.grain
         prompt_logprobs = tuple(request.prompt_logprobs or ())
         request.prompt_logprobs = None
         return Row(
@@ -342,8 +342,8 @@ class Ledger:
             stop_token,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
-            cached_memory=brought(since, stored, cached, grain, "memory"),
-            cached_disk=brought(since, stored, cached, grain, "disk"),
+            cached_memory=brought(request, cached, grain, "memory"),
+            cached_disk=brought(request, cached, grain, "disk"),
         )
 
     def _end(self, request: Request, failure: Failure) -> Row:

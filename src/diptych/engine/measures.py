@@ -10,6 +10,7 @@ from diptych.core.errors import BadRequest
 from diptych.core.request import PRIORITIES
 from diptych.engine.port import Counts
 from diptych.engine.scheduler import Plan
+from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Part, Trace
 from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Page, Query
@@ -24,6 +25,8 @@ class Measures:
         seconds, rows = metrics.histogram(m.STEP_SECONDS), metrics.counter(m.STEP_ROWS)
         self._seconds = {part: seconds.labels(part) for part in Part}
         self._grammars = metrics.histogram(m.GRAMMAR_COMPILE_SECONDS)
+        self._loads = metrics.histogram(m.TIER_LOAD_SECONDS)
+        self._loaded_bytes = metrics.counter(m.TIER_LOAD_BYTES)
         self._prompt_rows, self._decode_rows = rows.labels("prompt"), rows.labels("decode")
 
     def planned(self, plan: Plan) -> None:
@@ -38,6 +41,11 @@ class Measures:
     def compiled(self, took_s: float) -> None:
         """A grammar was made, or refused."""
         self._grammars.observe(took_s)
+
+    def loaded(self, loaded: Loaded) -> None:
+        """The cache tier was asked for KV, and brought it or not."""
+        self._loads.labels(loaded.result).observe(loaded.took_s)
+        self._loaded_bytes.inc(loaded.size_bytes)
 
     def pages(self, worker_id: str) -> Mapping[str, Page]:
         """`/trace?seconds=S` has the trace of the last S seconds, by default all that is kept."""
@@ -78,6 +86,8 @@ def readings(counts: Counts, silent_s: float) -> Iterator[m.Reading]:
     yield m.KV_ANCHORS.at(counts.anchors, "live")
     yield m.PROMPT_TOKENS.at(counts.query_tokens_total - counts.hit_tokens_total, "computed")
     yield m.PROMPT_TOKENS.at(counts.hit_tokens_total, "cached")
+    yield m.TIER_HIT_TOKENS.at(counts.memory_hit_tokens_total, "memory")
+    yield m.TIER_HIT_TOKENS.at(counts.disk_hit_tokens_total, "disk")
     yield m.GENERATION_TOKENS.at(counts.tokens_total)
     yield m.PREEMPTIONS.at(counts.swaps_total, "swap")
     yield m.PREEMPTIONS.at(counts.preemptions_total - counts.swaps_total, "recompute")

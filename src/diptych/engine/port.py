@@ -42,6 +42,8 @@ class Counts:
     num_anchors: int = 0
     query_tokens_total: int = 0  # of prompts looked up in the prefix cache
     hit_tokens_total: int = 0  # of them: not computed again
+    memory_hit_tokens_total: int = 0  # of these: brought from the cache tier's memory
+    disk_hit_tokens_total: int = 0  # likewise, from its disk
     preemptions_total: int = 0
     swaps_total: int = 0  # of the preemptions: to host memory; the rest is computed again
 

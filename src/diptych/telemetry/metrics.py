@@ -108,6 +108,19 @@ KV_TRANSFER_SECONDS = _histogram(
 KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
 KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
 
+# Workers: the cache tier
+
+TIER_HIT_TOKENS = _counter(
+    "llm_tier_hit_tokens_total", "Cached prompt tokens that the tier brought: memory, disk.", "tier"
+)
+TIER_LOAD_SECONDS = _histogram(
+    "llm_tier_load_seconds", "Loads of KV: ok, partial, failed.", "result", buckets=_FAST_S
+)
+TIER_LOAD_BYTES = _counter("llm_tier_load_bytes_total", "Bytes of KV that loads brought.")
+TIER_PUTS = _counter(
+    "llm_tier_puts_total", "Parts to be kept that the tier lacked: sent; or dropped.", "result"
+)
+
 # Store
 
 TIER_LOOKUP_SECONDS = _histogram(
