@@ -118,12 +118,12 @@ class Cleaner:
             if empty is not None:
                 self._segments.drop(empty)
                 continue
-            reclaimable = sum(s.reclaimable_bytes for s in segments)
-            if reclaimable < wanted:
-                if not self._evict_some(max(wanted - reclaimable, at_once_bytes)):
+            sparsest = max(segments, key=_dead_share, default=None)
+            if sparsest is None or _dead_share(sparsest) < 1 - COMPACT_BELOW:
+                if self._evict_some(max(wanted, at_once_bytes)):
+                    continue
+                if sparsest is None or not sparsest.reclaimable_bytes:
                     return False
-                continue
-            sparsest = max(segments, key=lambda s: s.reclaimable_bytes / s.size_bytes)
             self._reclaim(sparsest)
         return True
 
@@ -238,14 +238,23 @@ def _value(extent: Extent, now_s: float) -> float:
 
 
 def _means(extents: Mapping[int, Extent], values: Mapping[int, float]) -> dict[int, float]:
-    """The mean value of what lives in each segment, by its identity."""
-    sums: dict[int, float] = {}
-    counts: Counter[int] = Counter()
+    """The mean value of what lives in each segment, by its identity.
+
+    One that has begun to die counts for less: it should go whole rather than be moved.
+    """
+    found: dict[int, list[float]] = {}
+    segments: dict[int, Segment] = {}
     for key, extent in extents.items():
-        segment = id(extent.segment)
-        sums[segment] = sums.get(segment, 0.0) + values[key]
-        counts[segment] += 1
-    return {segment: total / counts[segment] for segment, total in sums.items()}
+        found.setdefault(id(extent.segment), []).append(values[key])
+        segments[id(extent.segment)] = extent.segment
+    return {
+        key: sum(some) / len(some) * (1 - _dead_share(segments[key])) for key, some in found.items()
+    }
+
+
+def _dead_share(segment: Segment) -> float:
+    """Of a file, what moving the rest would give back."""
+    return segment.reclaimable_bytes / segment.size_bytes
 
 
 def _is_sparse(segment: Segment) -> bool:
