@@ -80,7 +80,12 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            reporter = Reporter(
+                settings.router,
+                join,
+                lambda: _load(engine, service),
+                on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
+            )
             async with asyncio.TaskGroup() as group:
                 work = [
                     group.create_task(reporter.run()),

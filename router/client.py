@@ -12,12 +12,13 @@ import grpc.aio
 
 from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
-from diptych.core.errors import DiptychError, Lost, Overloaded
+from diptych.core.errors import DiptychError, Expired, Lost, Overloaded
 from diptych.core.phases import Phase
 from diptych.router import wire
 from diptych.router.messages import (
     Again,
     DecodeAt,
+    Drain,
     Fleet,
     Have,
     Join,
@@ -32,11 +33,12 @@ from diptych.router.messages import (
     SkipTo,
     Want,
 )
-from diptych.transport.channel import Backoff, call, connect
+from diptych.transport.channel import Backoff, call, connect, deadline
 from diptych.transport.errors import from_rpc
 
 __all__ = [
     "DecodeAt",
+    "Drain",
     "Fleet",
     "Have",
     "Join",
@@ -51,7 +53,10 @@ __all__ = [
     "RouterClient",
     "SkipTo",
     "Want",
+    "drain",
+    "drained",
     "status",
+    "watch",
 ]
 
 
@@ -183,15 +188,24 @@ class RouterClient:
 class Reporter:
     """Keeps this process a member of the fleet, for ever: joins, reports load, joins again.
 
-    `load` is asked at most every 100 ms after `notify()`, and every second anyway.
+    `load` is asked at most every 100 ms after `notify()`, and every second anyway. `on_drain` hears
+    that an operator wants this member drained, or no more; its load must say so afterwards.
     """
 
-    def __init__(self, address: str, join: Join, load: Callable[[], Load]) -> None:
+    def __init__(
+        self,
+        address: str,
+        join: Join,
+        load: Callable[[], Load],
+        *,
+        on_drain: Callable[[Drain], None] = lambda drain: None,
+    ) -> None:
         self.fleet: Fleet | None = None  # the last one heard, kept while the router is away
         self.is_connected = False
         self._address = address
         self._join = join
         self._load = load
+        self._on_drain = on_drain
         self._dirty = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -229,6 +243,10 @@ class Reporter:
                     log.info("joined the fleet router=%s", self._address)
                 self.is_connected = True
                 backoff.succeeded()
+                if message.WhichOneof("body") == "drain":
+                    self._on_drain(wire.drain_from_pb(message.drain))
+                    self.notify()
+                    continue
                 self.fleet = wire.fleet_from_pb(message.fleet)
                 self._news.set()
                 self._news = asyncio.Event()
@@ -257,3 +275,40 @@ async def status(address: str, timeout_s: float) -> Fleet:
     async with connect(address) as channel:
         stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
         return wire.fleet_from_pb(await call(stub.Status, pb.StatusRequest(), timeout_s=timeout_s))
+
+
+async def watch(address: str, period_s: float = 1.0) -> AsyncIterator[Fleet]:
+    """The fleet now, and again every period or sooner; Lost once the router does not answer."""
+    async with connect(address) as channel:
+        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            async for fleet in stub.Watch(pb.FleetWatch(period_ms=round(period_s * 1000))):
+                yield wire.fleet_from_pb(fleet)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+
+
+async def drain(address: str, member_id: str, wish: Drain, timeout_s: float) -> Fleet:
+    """Give a worker no new work, or some again; NotFound if the router does not know it."""
+    request = pb.DrainRequest(member_id=member_id, drain=wire.drain_to_pb(wish))
+    async with connect(address) as channel:
+        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+        return wire.fleet_from_pb(await call(stub.Drain, request, timeout_s=timeout_s))
+
+
+async def drained(address: str, member_id: str, timeout_s: float) -> None:
+    """Wait until a draining worker holds nothing any more, or is gone.
+
+    Expired says what was left; BadRequest if somebody ended the drain.
+    """
+    last: Member | None = None
+    try:
+        async with deadline(timeout_s, f"draining {member_id}"):
+            async for fleet in watch(address, period_s=0.2):
+                named = (m for m in fleet.members if m.join.member_id == member_id)
+                last = next(named, None)
+                if last is None or (last.is_idle and last.load.draining):
+                    return
+    except Expired as error:
+        left = last.leases if last is not None else 0
+        raise Expired(f"{error.message}; {left} requests are left") from None

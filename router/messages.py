@@ -164,6 +164,21 @@ class Member:
     leases: int = 0  # placed requests, by the router's own ledger
     silent_s: float = 0.0  # since its last report
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing of any request, by its own word and the router's ledger."""
+        load = self.load
+        here = load.running + load.waiting + load.preparing + load.tickets
+        return not (self.leases + here + load.reservations + load.pulls)
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """To a worker: be given no new work, or some again. After `limit_s` it hands back the rest."""
+
+    is_on: bool
+    limit_s: float = 0.0  # 0 = it may take as long as it takes
+
 
 @dataclass(frozen=True, slots=True)
 class Fleet:

@@ -4,16 +4,29 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc.aio
 
 from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
-from diptych.core.errors import BadRequest, Expired, Lost, Refused
+from diptych.core.errors import BadRequest, Expired, Lost, NotFound, Refused
+from diptych.core.phases import Role
 from diptych.router import wire
 from diptych.router.dispatcher import Answer, Dispatcher
-from diptych.router.messages import Again, Join, Load, PrefillAt, Progress, RefusedBy, SkipTo, Want
+from diptych.router.messages import (
+    Again,
+    Drain,
+    Join,
+    Load,
+    PrefillAt,
+    Progress,
+    RefusedBy,
+    SkipTo,
+    Want,
+)
 from diptych.router.registry import Record, StreamRegistry
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
@@ -21,6 +34,7 @@ from diptych.telemetry.logs import request_id_var
 log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
+MIN_WATCH_GAP_S = 0.1
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
 Message = TypeVar("Message")
@@ -35,7 +49,8 @@ class RouterService(pb_grpc.RouterServicer):
         self._dispatcher = dispatcher
         self._registry = registry
         self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
-        self._fleet_news: set[asyncio.Event] = set()
+        self._fleet_news: dict[int, asyncio.Event] = {}  # by stream
+        self._drains: dict[int, Drain] = {}  # not told yet, by the stream of their member
         self._streams = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._decisions = metrics.histogram(m.ROUTER_DECISION_SECONDS)
@@ -81,9 +96,8 @@ class RouterService(pb_grpc.RouterServicer):
             raise BadRequest("Report begins with join")
         join = wire.join_from_pb(first.join)
         stream = next(self._streams)
-        news = asyncio.Event()
+        news = self._fleet_news[stream] = asyncio.Event()
         news.set()
-        self._fleet_news.add(news)
         log.info("member joined member=%s role=%s at=%s", join.member_id, join.role, join.address)
         self._registry.announce(_record(join, stream))
         reader = asyncio.create_task(self._read_report(join, stream, requests))
@@ -95,18 +109,53 @@ class RouterService(pb_grpc.RouterServicer):
                 if reader.done():
                     break
                 news.clear()
+                if (drain := self._drains.pop(stream, None)) is not None:
+                    await context.write(pb.ReportDown(drain=wire.drain_to_pb(drain)))
                 fleet = self._dispatcher.fleet(_now_s())
                 await context.write(pb.ReportDown(fleet=wire.fleet_to_pb(fleet)))
             await reader
         finally:
             reader.cancel()
-            self._fleet_news.discard(news)
+            del self._fleet_news[stream]
+            self._drains.pop(stream, None)
             self._registry.withdraw(join.member_id, stream)
             log.info("member left member=%s role=%s", join.member_id, join.role)
             self._pump()
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.Fleet:
         """Everything at this moment."""
+        return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
+
+    async def Watch(self, request: pb.FleetWatch, context: Context) -> None:
+        """The fleet every so often, at once when it changes, until the caller leaves."""
+        stream = next(self._streams)
+        news = self._fleet_news[stream] = asyncio.Event()
+        period_s = max(0.0, request.period_ms / 1000 - MIN_WATCH_GAP_S)
+        try:
+            while True:
+                news.clear()
+                await context.write(wire.fleet_to_pb(self._dispatcher.fleet(_now_s())))
+                await asyncio.sleep(MIN_WATCH_GAP_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(period_s):
+                        await news.wait()
+        finally:
+            del self._fleet_news[stream]
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.Fleet:
+        """Tell a worker to be drained, or no more; place nothing there from this moment."""
+        record = self._registry.find(request.member_id)
+        if record is None:
+            raise NotFound("no such worker", code="worker_not_found")
+        if record.join.role is Role.GATEWAY:
+            raise BadRequest("only workers are drained by the router", param="member_id")
+        drain = wire.drain_from_pb(request.drain)
+        log.info("drain member=%s on=%s limit_s=%g", request.member_id, drain.is_on, drain.limit_s)
+        load = replace(record.load, draining=drain.is_on)
+        self._registry.report(request.member_id, record.stream, load, record.reported_s)
+        self._drains[record.stream] = drain
+        self._tell_fleet()
+        self._pump()
         return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
 
     def stop(self) -> None:
@@ -168,7 +217,7 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_WAITING.at(len(dispatcher.handoffs), "handoffs")
 
     def _tell_fleet(self) -> None:
-        for news in self._fleet_news:
+        for news in self._fleet_news.values():
             news.set()
 
 

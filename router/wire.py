@@ -8,6 +8,7 @@ from diptych.core.phases import Phase, Role
 from diptych.router.messages import (
     Again,
     DecodeAt,
+    Drain,
     Fleet,
     Have,
     Join,
@@ -202,6 +203,14 @@ def load_from_pb(load: pb.Load) -> Load:
         preemptions_total=load.preemptions_total,
         draining=load.draining,
     )
+
+
+def drain_to_pb(drain: Drain) -> pb.Drain:
+    return pb.Drain(on=drain.is_on, limit_ms=_ms(drain.limit_s))
+
+
+def drain_from_pb(drain: pb.Drain) -> Drain:
+    return Drain(drain.on, drain.limit_ms / 1000)
 
 
 def fleet_to_pb(fleet: Fleet) -> pb.Fleet:

@@ -420,6 +420,36 @@ async def test_draining_refuses_new_requests_and_waits_for_old_ones() -> None:
         await settle(lambda: decode.service.sessions.num_sessions == 0)
 
 
+async def test_who_stands_aside_serves_what_comes_and_hands_back_what_stays_too_long() -> None:
+    async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
+        sessions = decode.service.sessions
+        sessions.stand_aside(True)
+        assert sessions.is_draining
+        short = DecodeClient(pool).open(decode.rank, Key("placed a moment before", 1))
+        await short.start(request("placed a moment before"), None, 5.0)
+        assert [row async for row in short][-1].finish is Finish.LENGTH
+        long = DecodeClient(pool).open(decode.rank, Key("long", 1))
+        await long.start(request("long", max_new=400), None, 5.0)
+        rows = aiter(long)
+        await anext(rows)
+        sessions.stand_aside(True, limit_s=0.1)
+        with pytest.raises(Overloaded) as caught:
+            [row async for row in rows]
+        assert caught.value.code == "draining"
+        await settle(decode.is_at_baseline)
+        sessions.stand_aside(False)
+        assert not sessions.is_draining
+
+
+async def test_a_worker_that_is_to_work_again_hands_nothing_back() -> None:
+    async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
+        stream = DecodeClient(pool).open(decode.rank, Key("r", 1))
+        await stream.start(request("r", max_new=40), None, 5.0)
+        decode.service.sessions.stand_aside(True, limit_s=0.1)
+        decode.service.sessions.stand_aside(False)
+        assert [row async for row in stream][-1].finish is Finish.LENGTH
+
+
 async def test_a_role_refuses_what_is_not_its_work() -> None:
     async with prefill_worker() as prefill, decode_worker() as decode, pool_of() as pool:
         with pytest.raises(Refused, match="prefill worker"):

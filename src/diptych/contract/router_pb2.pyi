@@ -231,10 +231,20 @@ class Load(_message.Message):
     def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ...) -> None: ...
 
 class ReportDown(_message.Message):
-    __slots__ = ("fleet",)
+    __slots__ = ("fleet", "drain")
     FLEET_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     fleet: Fleet
-    def __init__(self, fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
+    drain: Drain
+    def __init__(self, fleet: _Optional[_Union[Fleet, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("on", "limit_ms")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    limit_ms: int
+    def __init__(self, on: _Optional[bool] = ..., limit_ms: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("join", "load", "ready", "not_ready_reason", "leases", "silent_ms")
@@ -277,3 +287,17 @@ class Fleet(_message.Message):
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class FleetWatch(_message.Message):
+    __slots__ = ("period_ms",)
+    PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    period_ms: int
+    def __init__(self, period_ms: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("member_id", "drain")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    drain: Drain
+    def __init__(self, member_id: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
