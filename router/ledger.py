@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 
 from diptych.core.ids import WorkerId
+from diptych.router.admission import Deaths
 from diptych.router.messages import Load, Want
 
 
@@ -38,6 +39,11 @@ class Entry:
     is_hybrid: bool = False  # the decode worker computes the prompt, too
     is_decoding: bool = False  # the decode worker gave tokens
     avoid: dict[WorkerId, float] = field(default_factory=dict)  # who failed it, and when
+    deaths: Deaths = field(default_factory=Deaths)
+    hit: int = 0  # prompt positions that its worker was expected to have cached
+    work_us: int = 0  # what the rest was expected to take
+    new_tokens: int = 0  # of its output, as far as the gateway told
+    keys: tuple[int, ...] = ()  # of its blocks, for the index
 
     @property
     def blocks(self) -> int:
@@ -46,7 +52,17 @@ class Entry:
 
     @property
     def prompt_tokens_left(self) -> int:
-        return max(0, self.want.prompt_len - self.computed)
+        return max(0, self.want.prompt_len - max(self.computed, self.hit))
+
+    @property
+    def work_us_left(self) -> int:
+        whole = self.want.prompt_len - self.hit
+        return self.work_us * self.prompt_tokens_left // whole if whole > 0 else self.work_us
+
+    @property
+    def context(self) -> int:
+        """Positions that its rows attend to."""
+        return self.want.prompt_len + self.new_tokens
 
 
 @dataclass(slots=True)
@@ -55,13 +71,17 @@ class Carried:
 
     prompts: int = 0
     prompt_tokens: int = 0
+    work_us: int = 0  # that those are expected to take
     held: int = 0
     rows: int = 0
+    context: int = 0
     blocks: int = 0
 
     def add(self, other: "Carried", sign: int) -> None:
         self.prompts += sign * other.prompts
         self.prompt_tokens += sign * other.prompt_tokens
+        self.work_us += sign * other.work_us
+        self.context += sign * other.context
         self.held += sign * other.held
         self.rows += sign * other.rows
         self.blocks += sign * other.blocks
@@ -183,6 +203,7 @@ def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
             Carried(
                 prompts=int(is_computing),
                 prompt_tokens=entry.prompt_tokens_left if is_computing else 0,
+                work_us=entry.work_us_left if is_computing else 0,
                 held=1,
             ),
         )
@@ -193,7 +214,9 @@ def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
             Carried(
                 prompts=int(is_hybrid_prompt),
                 prompt_tokens=entry.prompt_tokens_left if is_hybrid_prompt else 0,
+                work_us=entry.work_us_left if is_hybrid_prompt else 0,
                 rows=1,
+                context=entry.context,
                 blocks=entry.blocks,
             ),
         )

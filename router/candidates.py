@@ -1,0 +1,119 @@
+"""The workers as the policy sees them: membership, ledger, what was learned, who is kept away."""
+
+from collections.abc import Iterator
+
+from diptych.core.ids import WorkerId
+from diptych.core.phases import Role
+from diptych.router.admission import Breakers
+from diptych.router.estimates import Estimates
+from diptych.router.ledger import Entry, Ledger
+from diptych.router.policy import Candidate
+from diptych.router.registry import Record, StreamRegistry
+
+SUSPECT_S = 2.0  # a worker that failed one request is avoided by all
+LEAST_LEFT = 0.1  # of what was expected of prompts, however long ago they were given
+
+
+class Candidates:
+    """Made for a moment; made again for the one worker that a placement changes."""
+
+    def __init__(
+        self,
+        registry: StreamRegistry,
+        ledger: Ledger,
+        estimates: Estimates,
+        breakers: Breakers,
+    ) -> None:
+        self._registry = registry
+        self._ledger = ledger
+        self._estimates = estimates
+        self._breakers = breakers
+        self._suspects: dict[WorkerId, float] = {}
+        self._heard_s: dict[WorkerId, float] = {}  # when prompts there last made progress
+        self._made: dict[WorkerId, Candidate] | None = None
+
+    def suspect(self, worker: WorkerId, now_s: float) -> None:
+        """It failed a request just now."""
+        self._suspects = {
+            name: failed_s
+            for name, failed_s in self._suspects.items()
+            if now_s < failed_s + SUSPECT_S
+        } | {worker: now_s}
+
+    def heard(self, worker: WorkerId, now_s: float) -> None:
+        """Its prompts begin, or made progress: what they were expected to take runs from now."""
+        self._heard_s[worker] = now_s
+
+    def forget(self, worker: WorkerId) -> None:
+        self._heard_s.pop(worker, None)
+
+    def outdated(self, worker: WorkerId | None = None) -> None:
+        """Time has passed, or one worker changed."""
+        if worker is None or self._made is None:
+            self._made = None
+        else:
+            self._made.pop(worker, None)
+
+    def all(self, entry: Entry, now_s: float) -> list[Candidate]:
+        """As one request sees them: it avoids who failed it."""
+        if entry.avoid:
+            return [self.of(record, entry, now_s) for record in self.workers()]
+        if self._made is None:
+            self._made = {}
+        made = self._made
+        found = []
+        for record in self.workers():
+            worker = WorkerId(record.join.member_id)
+            candidate = made.get(worker)
+            if candidate is None:
+                candidate = made[worker] = self.of(record, None, now_s)
+            found.append(candidate)
+        return found
+
+    def workers(self) -> Iterator[Record]:
+        """All that take requests."""
+        for record in self._registry.records():
+            if record.join.role is not Role.GATEWAY and not record.load.draining:
+                yield record
+
+    def of(self, record: Record, entry: Entry | None, now_s: float) -> Candidate:
+        """One of them."""
+        join, rank = record.join, record.rank
+        worker = rank.worker_id
+        standing = self._ledger.standing(worker)
+        failed_s = self._failed_s(worker, entry, now_s)
+        is_tripped = self._breakers.is_open(worker, now_s)
+        return Candidate(
+            rank=rank,
+            role=join.role,
+            namespace=join.namespace,
+            block_tokens=join.block_tokens,
+            num_slots=join.num_slots,
+            num_blocks=join.num_blocks,
+            prompts=standing.prompts,
+            foreign_prompts=standing.foreign_prompts,
+            queue_ms=self.queue_ms(worker, now_s),
+            rows=standing.rows,
+            context=standing.own.context,
+            blocks=standing.blocks,
+            free_slots=record.load.free_slots - standing.slots_given,
+            free_blocks=record.load.free_blocks - standing.blocks_given,
+            keep=join.keep_tokens or 1,
+            costs=self._estimates.costs(worker, join.role),
+            last_assigned=standing.last_assigned,
+            has_failed=is_tripped or (failed_s is not None and record.joined_s <= failed_s),
+            is_back=not is_tripped and (failed_s is None or record.reported_s > failed_s),
+        )
+
+    def queue_ms(self, worker: WorkerId, now_s: float) -> float:
+        """Until the prompts that we gave it are computed: as expected, less the time since."""
+        given_ms = self._ledger.standing(worker).own.work_us / 1000
+        passed_ms = 1000 * (now_s - self._heard_s.get(worker, now_s))
+        return max(LEAST_LEFT * given_ms, given_ms - passed_ms)
+
+    def _failed_s(self, worker: WorkerId, entry: Entry | None, now_s: float) -> float | None:
+        failed_s = entry.avoid.get(worker) if entry else None
+        suspected_s = self._suspects.get(worker)
+        if failed_s is None and suspected_s is not None and now_s < suspected_s + SUSPECT_S:
+            return suspected_s
+        return failed_s
