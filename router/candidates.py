@@ -11,6 +11,7 @@ from diptych.router.policy import Candidate
 from diptych.router.registry import Record, StreamRegistry
 
 SUSPECT_S = 2.0  # a worker that failed one request is avoided by all
+STALE_S = 2.0  # reports come every second at least
 LEAST_LEFT = 0.1  # of what was expected of prompts, however long ago they were given
 
 
@@ -83,6 +84,12 @@ class Candidates:
         standing = self._ledger.standing(worker)
         failed_s = self._failed_s(worker, entry, now_s)
         is_tripped = self._breakers.is_open(worker, now_s)
+        free_slots = record.load.free_slots - standing.slots_given
+        free_blocks = record.load.free_blocks - standing.blocks_given
+        if now_s - record.reported_s > STALE_S:  # neither full nor idle: by the ledger
+            free_slots = join.num_slots - standing.own.held - standing.rows
+            pages = standing.own.prompt_tokens // max(1, join.block_tokens)
+            free_blocks = join.num_blocks - standing.blocks - pages
         return Candidate(
             rank=rank,
             role=join.role,
@@ -96,8 +103,8 @@ class Candidates:
             rows=standing.rows,
             context=standing.own.context,
             blocks=standing.blocks,
-            free_slots=record.load.free_slots - standing.slots_given,
-            free_blocks=record.load.free_blocks - standing.blocks_given,
+            free_slots=free_slots,
+            free_blocks=free_blocks,
             keep=join.keep_tokens or 1,
             costs=self._estimates.costs(worker, join.role),
             last_assigned=standing.last_assigned,

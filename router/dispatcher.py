@@ -141,7 +141,7 @@ class Dispatcher:
             return
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
-        phase = "prefill" if again.failed_worker == entry.prefill else "decode"
+        phase = entry.phase_of(WorkerId(again.failed_worker))
         if again.failed_worker:
             entry = self._failed(lease, entry, again, phase, now_s)
         self._let_go(lease, entry)
@@ -386,10 +386,14 @@ class Dispatcher:
             entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id)
             answer = DecodeAt(rank, choice.reasons, attempt)
         elif choice.role is not Role.PREFILL:
-            entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id, is_hybrid=True)
+            entry = replace(
+                entry, stage=Stage.DECODE, decode=rank.worker_id, is_hybrid=True, prompted=None
+            )
             answer = SkipTo(rank, choice.reasons, attempt)
         else:
-            entry = replace(entry, stage=Stage.PREFILL, prefill=rank.worker_id)
+            entry = replace(
+                entry, stage=Stage.PREFILL, prefill=rank.worker_id, prompted=rank.worker_id
+            )
             answer = PrefillAt(rank, choice.reasons, attempt)
         self.ledger.update(lease, entry)
         self.ledger.assigned(rank.worker_id, entry.blocks)
@@ -405,6 +409,7 @@ class Dispatcher:
             entry,
             stage=Stage.PREFILL if resume.decode_worker is None else Stage.DECODE,
             prefill=None if is_decoding else resume.prefill_worker,
+            prompted=resume.prefill_worker,
             decode=resume.decode_worker,
             is_decoding=is_decoding,
             is_hybrid=resume.decode_worker is not None and resume.prefill_worker is None,

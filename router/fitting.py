@@ -12,8 +12,8 @@ from diptych.router.costs import DEFAULTS, Costs
 from diptych.router.messages import Load
 
 FORGETTING = 0.98
-LOOSENESS = 10.0  # of the shipped values, in their own size: how fast the first samples move them
-MAX_SPREAD = 1e3  # of the uncertainty: directions that no sample shows do not grow for ever
+LOOSENESS = 100.0  # of the shipped values, in their own size: how fast first samples move them
+MAX_SPREAD = 1e3  # of a coefficient that no sample shows: its uncertainty does not grow for ever
 BOUND = 100.0  # a coefficient is at most this many times larger or smaller than shipped
 LONGEST_STEP_MS = 60_000.0
 
@@ -69,16 +69,17 @@ class Fit:
         x = [s * c / sample.steps / took_ms for s, c in zip(self._scale, counts, strict=True)]
         gain_of = [_dot(row, x) for row in self._spread]
         surprise = 1.0 - _dot(self._theta, x)
-        is_wide = sum(self._spread[i][i] for i in range(len(x))) > MAX_SPREAD
-        keep = 1.0 if is_wide else FORGETTING
-        scale = keep + _dot(x, gain_of)
+        scale = FORGETTING + _dot(x, gain_of)
         gain = [g / scale for g in gain_of]
         self._theta = [
             min(BOUND, max(1 / BOUND, t + g * surprise))
             for t, g in zip(self._theta, gain, strict=True)
         ]
+        grow = [
+            1.0 if row[i] > MAX_SPREAD else FORGETTING**-0.5 for i, row in enumerate(self._spread)
+        ]
         self._spread = [
-            [(p - gain[i] * gain_of[j]) / keep for j, p in enumerate(row)]
+            [(p - gain[i] * gain_of[j]) * grow[i] * grow[j] for j, p in enumerate(row)]
             for i, row in enumerate(self._spread)
         ]
         self.samples += 1

@@ -35,6 +35,7 @@ class Entry:
     block_tokens: int = 1
     prefill: WorkerId | None = None
     decode: WorkerId | None = None
+    prompted: WorkerId | None = None  # as `prefill`, and remembered when that is gone
     computed: int = 0  # prompt positions
     is_hybrid: bool = False  # the decode worker computes the prompt, too
     is_decoding: bool = False  # the decode worker gave tokens
@@ -58,6 +59,11 @@ class Entry:
     def work_us_left(self) -> int:
         whole = self.want.prompt_len - self.hit
         return self.work_us * self.prompt_tokens_left // whole if whole > 0 else self.work_us
+
+    def phase_of(self, failed: WorkerId) -> str:
+        """What a worker was doing when it failed."""
+        is_prompt = failed == self.prompted or (self.is_hybrid and not self.is_decoding)
+        return "prefill" if is_prompt else "decode"
 
     @property
     def context(self) -> int:

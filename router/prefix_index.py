@@ -20,7 +20,7 @@ from diptych.router.messages import BlockChanges, BlockTier
 MAX_BLOCKS = 1_000_000  # about 110 bytes each
 PREDICTED_S = 5.0
 PREDICTED_WORTH = 0.5
-PATIENCE = 8  # messages that were under way when we asked for missing ones
+PATIENCE = 16  # messages that were under way when we asked for missing ones
 
 _INDEXED = (BlockTier.DEVICE, BlockTier.HOST)  # disks answer for themselves
 
