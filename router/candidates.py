@@ -31,6 +31,7 @@ class Candidates:
         self._breakers = breakers
         self._suspects: dict[WorkerId, float] = {}
         self._heard_s: dict[WorkerId, float] = {}  # when prompts there last made progress
+        self._free_s: dict[WorkerId, float] = {}  # when last chunks there should be computed
         self._made: dict[WorkerId, Candidate] | None = None
 
     def suspect(self, worker: WorkerId, now_s: float) -> None:
@@ -43,10 +44,22 @@ class Candidates:
 
     def heard(self, worker: WorkerId, now_s: float) -> None:
         """Its prompts begin, or made progress: what they were expected to take runs from now."""
-        self._heard_s[worker] = now_s
+        self._heard_s[worker] = max(now_s, self._free_s.get(worker, now_s))
+
+    def ends(self, worker: WorkerId, left_ms: float, now_s: float) -> None:
+        """The last chunk of a prompt begins there: nothing more is heard of it until it is done."""
+        self._free_s[worker] = max(now_s, self._free_s.get(worker, now_s)) + left_ms / 1000
+        self.heard(worker, now_s)
+
+    def ended(self, worker: WorkerId, now_s: float) -> None:
+        """A prompt there is computed; if it was the last one, nothing is left whatever we think."""
+        if not self._ledger.standing(worker).own.prompts:
+            self._free_s.pop(worker, None)
+            self.heard(worker, now_s)
 
     def forget(self, worker: WorkerId) -> None:
         self._heard_s.pop(worker, None)
+        self._free_s.pop(worker, None)
 
     def outdated(self, worker: WorkerId | None = None) -> None:
         """Time has passed, or one worker changed."""
@@ -115,8 +128,9 @@ class Candidates:
     def queue_ms(self, worker: WorkerId, now_s: float) -> float:
         """Until the prompts that we gave it are computed: as expected, less the time since."""
         given_ms = self._ledger.standing(worker).own.work_us / 1000
-        passed_ms = 1000 * (now_s - self._heard_s.get(worker, now_s))
-        return max(LEAST_LEFT * given_ms, given_ms - passed_ms)
+        passed_ms = max(0.0, 1000 * (now_s - self._heard_s.get(worker, now_s)))
+        ending_ms = max(0.0, 1000 * (self._free_s.get(worker, now_s) - now_s))
+        return ending_ms + max(LEAST_LEFT * given_ms, given_ms - passed_ms)
 
     def _failed_s(self, worker: WorkerId, entry: Entry | None, now_s: float) -> float | None:
         failed_s = entry.avoid.get(worker) if entry else None

@@ -123,10 +123,12 @@ class Dispatcher:
         if progress.phase is Phase.DECODE:
             self._decoding(lease, entry, progress.tokens, now_s)
             return
-        if entry.prefill is not None:
-            self._candidates.heard(entry.prefill, now_s)
         entry = replace(entry, computed=max(entry.computed, progress.tokens))
-        if entry.stage is Stage.PREFILL and progress.last_chunk_started:
+        is_last = entry.stage is Stage.PREFILL and progress.last_chunk_started
+        if entry.prefill is not None:
+            left_ms = entry.work_us_left / 1000 if is_last else 0.0
+            self._candidates.ends(entry.prefill, left_ms, now_s)
+        if is_last:
             if entry.prefill is not None:
                 self.estimates.expects_hit(entry.prefill, entry.hit)
             self.ledger.update(lease, replace(entry, stage=Stage.HANDOFF))
@@ -483,6 +485,8 @@ class Dispatcher:
         for worker in (entry.prefill, entry.decode):
             if worker is not None:
                 self.breakers.succeeded(worker)
+        if entry.prefill is not None:
+            self._candidates.ended(entry.prefill, now_s)
         if entry.is_hybrid and not entry.is_decoding and entry.decode is not None:
             self.estimates.expects_hit(entry.decode, entry.hit)
             self._candidates.heard(entry.decode, now_s)

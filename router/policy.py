@@ -161,7 +161,7 @@ def choose_prefill(
     }
 
     def has_room(c: Candidate) -> bool:
-        if c.prompts and c.queue_ms >= QUEUED_MS:
+        if c.queue_ms >= QUEUED_MS:
             return False
         if c.role is not Role.PREFILL:
             return _has_row(c, ask.capacity)
