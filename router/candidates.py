@@ -1,6 +1,7 @@
 """The workers as the policy sees them: membership, ledger, what was learned, who is kept away."""
 
 from collections.abc import Iterator
+from math import inf
 
 from diptych.core.ids import WorkerId
 from diptych.core.phases import Role
@@ -11,12 +12,13 @@ from diptych.router.policy import Candidate
 from diptych.router.registry import Record, StreamRegistry
 
 SUSPECT_S = 2.0  # a worker that failed one request is avoided by all
+REMADE_S = 0.5  # at the latest: reports that do not come change a candidate, too
 STALE_S = 2.0  # reports come every second at least
 LEAST_LEFT = 0.1  # of what was expected of prompts, however long ago they were given
 
 
 class Candidates:
-    """Made for a moment; made again for the one worker that a placement changes."""
+    """Made when they are asked for, and again when the worker or the time changes them."""
 
     def __init__(
         self,
@@ -32,7 +34,10 @@ class Candidates:
         self._suspects: dict[WorkerId, float] = {}
         self._heard_s: dict[WorkerId, float] = {}  # when prompts there last made progress
         self._free_s: dict[WorkerId, float] = {}  # when last chunks there should be computed
-        self._made: dict[WorkerId, Candidate] | None = None
+        self._made: dict[WorkerId, Candidate] = {}
+        self._passing: set[WorkerId] = set()  # whose candidate changes by itself as time passes
+        self._now_s = -inf
+        self._made_s = -inf  # when the oldest of them may have been made
 
     def suspect(self, worker: WorkerId, now_s: float) -> None:
         """It failed a request just now."""
@@ -41,6 +46,7 @@ class Candidates:
             for name, failed_s in self._suspects.items()
             if now_s < failed_s + SUSPECT_S
         } | {worker: now_s}
+        self._made.pop(worker, None)
 
     def heard(self, worker: WorkerId, now_s: float) -> None:
         """Its prompts begin, or made progress: what they were expected to take runs from now."""
@@ -58,31 +64,40 @@ class Candidates:
             self.heard(worker, now_s)
 
     def forget(self, worker: WorkerId) -> None:
+        self._made.pop(worker, None)
         self._heard_s.pop(worker, None)
         self._free_s.pop(worker, None)
-
-    def outdated(self, worker: WorkerId | None = None) -> None:
-        """Time has passed, or one worker changed."""
-        if worker is None or self._made is None:
-            self._made = None
-        else:
-            self._made.pop(worker, None)
 
     def all(self, entry: Entry, now_s: float) -> list[Candidate]:
         """As one request sees them: it avoids who failed it."""
         if entry.avoid:
             return [self.of(record, entry, now_s) for record in self.workers()]
-        if self._made is None:
-            self._made = {}
+        self._drop_old(now_s)
         made = self._made
         found = []
         for record in self.workers():
-            worker = WorkerId(record.join.member_id)
-            candidate = made.get(worker)
+            candidate = made.get(WorkerId(record.join.member_id))
             if candidate is None:
-                candidate = made[worker] = self.of(record, None, now_s)
+                candidate = self.of(record, None, now_s)
+                made[candidate.rank.worker_id] = candidate
+                is_silent = record.reported_s + STALE_S <= now_s + REMADE_S
+                if candidate.queue_ms or candidate.has_failed or is_silent:
+                    self._passing.add(candidate.rank.worker_id)
             found.append(candidate)
         return found
+
+    def _drop_old(self, now_s: float) -> None:
+        if now_s > self._now_s:
+            if now_s >= self._made_s + REMADE_S:
+                self._made.clear()
+                self._made_s = now_s
+            for worker in self._passing:
+                self._made.pop(worker, None)
+            self._passing.clear()
+            self._now_s = now_s
+        for worker in self._ledger.touched:
+            self._made.pop(worker, None)
+        self._ledger.touched.clear()
 
     def workers(self) -> Iterator[Record]:
         """All that take requests."""

@@ -219,7 +219,6 @@ class Dispatcher:
             log.warning("member is silent, dropped member=%s", record.join.member_id)
         self._expire(now_s)
         self.prompts.age(now_s)
-        self._candidates.outdated()
         self._serve(self.handoffs, now_s)
         self._serve(self.prompts, now_s)
         self._tell_waiting(now_s)
@@ -400,7 +399,6 @@ class Dispatcher:
         self.ledger.update(lease, entry)
         self.ledger.assigned(rank.worker_id, entry.blocks)
         self.breakers.placed(rank.worker_id, lease)
-        self._candidates.outdated(rank.worker_id)
         self.outbox.append((lease, answer))
 
     def _resumed(self, entry: Entry) -> Entry:
@@ -506,9 +504,9 @@ class Dispatcher:
             again.code,
             again.why,
         )
-        self._candidates.suspect(failed, now_s)
         if again.code not in BUSY_CODES:
             self.breakers.failed(failed, now_s, lease)
+        self._candidates.suspect(failed, now_s)
         record = self._registry.find(failed)
         was_told_to_go = record is not None and record.load.draining
         if again.code == DEATH and not was_told_to_go:

@@ -131,6 +131,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
+        self.touched: set[WorkerId] = set()  # whose standing changed; who reads it empties it
         self._standings: dict[WorkerId, Standing] = defaultdict(Standing)
         self._assignments = 0
         self._pending: dict[bytes, Pending] = defaultdict(Pending)
@@ -160,6 +161,7 @@ class Ledger:
         """Remember that `worker` was chosen just now, for ties and until its next report."""
         self._assignments += 1
         standing = self._standings[worker]
+        self.touched.add(worker)
         standing.last_assigned = self._assignments
         standing.slots_given += 1
         standing.blocks_given += blocks
@@ -167,6 +169,7 @@ class Ledger:
     def report(self, worker: WorkerId, load: Load, num_blocks: int) -> None:
         """Correct a worker's standing by what it says of itself."""
         standing = self._standings[worker]
+        self.touched.add(worker)
         own = standing.own
         busy = load.running + load.waiting + load.reservations
         standing.foreign_prompts = max(0, load.running + load.waiting - own.held - own.rows)
@@ -188,6 +191,7 @@ class Ledger:
                     ),
                 )
         self._standings.pop(worker, None)
+        self.touched.add(worker)
 
     def pending(self, namespace: bytes) -> Pending:
         """Of all leases that are still at prefill or wait for a decode worker."""
@@ -199,6 +203,7 @@ class Ledger:
             self._pending[entry.namespace].blocks += sign * entry.blocks
         for worker, share in _shares(entry):
             self._standings[worker].own.add(share, sign)
+            self.touched.add(worker)
 
 
 def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:

@@ -147,31 +147,24 @@ class PrefixIndex:
         if not self._holders:
             return NOTHING
         self._expire(now_s)
-        alive = everyone = (1 << (len(self._holders) + len(self._free_bits))) - 1
-        maybe = everyone  # as alive, with what is predicted
-        exact: list[tuple[int, int]] = []  # (depth, those that hold no more than that)
-        likely: list[tuple[int, int]] = []
-        depth = 0
+        alive = maybe = (1 << (len(self._holders) + len(self._free_bits))) - 1
+        exact: dict[int, int] = {}  # holder's bit → how many blocks it holds
+        likely: dict[int, int] = {}  # the same with what is predicted
         mask_of, predicted = self._mask_of, self._predicted
         for depth, key in enumerate(keys):
-            mask = mask_of.get(key, 0)
-            hoped = predicted.get(key) if predicted else None
-            wide = mask
-            if hoped:
-                for bit in hoped:
-                    wide |= bit
-            if (lost := alive & ~mask) and alive:
-                exact.append((depth, lost))
+            mask = wide = mask_of.get(key, 0)
+            for bit in predicted.get(key, ()):
+                wide |= bit
+            if alive & ~mask:
+                _lose(exact, alive & ~mask, depth)
                 alive &= mask
-            if lost := maybe & ~wide:
-                likely.append((depth, lost))
+            if maybe & ~wide:
+                _lose(likely, maybe & ~wide, depth)
                 maybe &= wide
                 if not maybe:
                     break
-        else:
-            depth = len(keys)
-        exact.append((depth, alive))
-        likely.append((depth, maybe))
+        _lose(exact, alive, len(keys))
+        _lose(likely, maybe, len(keys))
         return self._overlap(exact, likely)
 
     # How
@@ -198,15 +191,15 @@ class PrefixIndex:
         holder.is_behind, holder.ignored = True, 0
         return Missing(holder.incarnation, holder.next_seq)
 
-    def _overlap(self, exact: list[tuple[int, int]], likely: list[tuple[int, int]]) -> Overlap:
+    def _overlap(self, exact: dict[int, int], likely: dict[int, int]) -> Overlap:
         device: dict[str, float] = {}
         shared = 0
         for (member, tier), holder in self._holders.items():
-            sure = _depth_of(exact, holder.bit)
+            sure = exact[holder.bit]
             if tier is BlockTier.HOST:
                 shared = max(shared, sure)
                 continue
-            hoped = _depth_of(likely, holder.bit)
+            hoped = likely[holder.bit]
             if hoped:
                 device[member] = sure + PREDICTED_WORTH * (hoped - sure)
         return Overlap(device, shared)
@@ -276,5 +269,9 @@ def keys_of(hashes: Sequence[BlockHash]) -> tuple[int, ...]:
     return struct.unpack(f"<{2 * len(hashes)}Q", b"".join(hashes))[::2]
 
 
-def _depth_of(lost: list[tuple[int, int]], bit: int) -> int:
-    return next((depth for depth, bits in lost if bits & bit), 0)
+def _lose(depth_of: dict[int, int], bits: int, depth: int) -> None:
+    """Each of these holders holds so many blocks and no more."""
+    while bits:
+        lowest = bits & -bits
+        depth_of[lowest] = depth
+        bits ^= lowest

@@ -10,7 +10,7 @@ from diptych.router.dispatcher import (
     RETRY_WAIT_S,
     SUSPECT_S,
 )
-from diptych.router.ledger import Pending, Stage
+from diptych.router.ledger import Entry, Pending, Stage
 from diptych.router.messages import (
     DecodeAt,
     Have,
@@ -20,6 +20,7 @@ from diptych.router.messages import (
     RefusedBy,
     Resume,
     SkipTo,
+    Want,
 )
 from diptych.router.registry import SILENCE_LIMIT_S
 from diptych.testing.house import House, worker_of
@@ -27,6 +28,8 @@ from diptych.testing.house import House, worker_of
 LAST_CHUNK = Progress(Phase.PREFILL, 10, last_chunk_started=True)
 
 EVENTS = "want want progress progress again close leave join report".split()  # noqa: SIM905 shorter
+
+NEUTRAL = Entry(Want("r", 1, 1, 1), 1, 0.0)  # avoids nobody
 
 
 def test_prompts_spread_over_the_workers_by_tokens_in_flight() -> None:
@@ -352,6 +355,9 @@ def _live(chance: random.Random) -> None:
                 refused.add(answered)
             elif not isinstance(answer, Queued):
                 assert house.registry.find(answer.rank.worker_id) is not None
+        seen = house.dispatcher._candidates
+        as_made = seen.all(NEUTRAL, house.now_s)
+        assert as_made == [seen.of(record, None, house.now_s) for record in seen.workers()]
         for lease, entry in ledger.entries.items():
             is_waiting = lease in house.dispatcher.prompts or lease in house.dispatcher.handoffs
             needs_answer = entry.stage in (Stage.WAITING, Stage.HANDOFF)
