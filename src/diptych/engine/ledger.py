@@ -21,6 +21,7 @@ from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
+from diptych.engine.block_log import BlockLog
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
 from diptych.engine.imports import Import, brought
@@ -90,6 +91,11 @@ class Ledger:
     def has_work(self) -> bool:
         """Whether there is something to compute, now or once pages are free, or to commit."""
         return bool(self._running or self._queue or self._unretired)
+
+    @property
+    def block_log(self) -> BlockLog:
+        """Changes of the prefix cache; any thread may read it."""
+        return self._pools.blocks.cache.log
 
     def submit(
         self, generation: Generation, *, hold: bool, ready: bool = True, now_s: float = 0.0

@@ -20,6 +20,7 @@ from diptych.core.layout import Kind, Layout, Pool, Section, make_layout
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
 from diptych.core.step import Chunk, Row, StepOutput
+from diptych.engine.block_log import BlockLog
 from diptych.engine.port import Counts, Pages
 
 EOS = 1
@@ -100,6 +101,7 @@ class ScriptedEngine:
         self._held: dict[Key, _Sequence] = {}
         self._reserved: set[Key] = set()
         self._steps = 0
+        self._block_log = BlockLog()  # it caches nothing
         self._tokens_total = 0
         self._work = asyncio.Event()
         self._stopped = False
@@ -146,6 +148,14 @@ class ScriptedEngine:
     @property
     def max_model_len(self) -> int:
         return self.script.max_model_len
+
+    @property
+    def keep_tokens(self) -> int:
+        return 1
+
+    @property
+    def block_log(self) -> BlockLog:
+        return self._block_log
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         self._check(generation.capacity)
