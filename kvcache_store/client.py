@@ -9,19 +9,21 @@ from typing import Self
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Stored
-from diptych.kvcache_store.chains import ClientCounts, Fetched, Hit, Outcome, Run, StoreClient
+from diptych.kvcache_store.chains import ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
+from diptych.kvcache_store.links import Transport
+from diptych.kvcache_store.messages import Whose
 from diptych.kvcache_store.remote_desk import RemoteDesk
 from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
-from diptych.kvcache_store.wire import Whose
+from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
 from diptych.transport.channel import connect, deadline
 from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
     "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
-    "Tier", "Whose", "stats",
+    "Tier", "Transport", "Whose", "stats",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
@@ -64,6 +66,7 @@ class StoreTier:
         self._namespace = self._layout_hash = b""
         self._waiting: asyncio.Queue[Run] = asyncio.Queue()
         self._waiting_bytes = 0
+        self._refused = 0  # parts; counted on the engine's thread
         self._putting: asyncio.Task[None] | None = None
 
     def bind(self, namespace: bytes, layout_hash: bytes) -> Self:
@@ -76,10 +79,15 @@ class StoreTier:
         """Since start."""
         return self._client.counts
 
+    @property
+    def parts_dropped(self) -> int:
+        """Since start: of what an engine would have had it keep."""
+        return self._refused + self.counts.parts_dropped
+
     async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> EngineFound:
         hit = await self._client.lookup(self._whose(owner), chain, start=start)
         stored = (
-            Stored(NAMES[place.found.tier], place.found.is_exact, index in hit.anchors)
+            Stored(NAMES[place.found.tier], place.found.is_exact, _has_anchor(hit, index))
             for index, place in enumerate(hit.blocks, hit.start)
         )
         return _Found(owner, start, tuple(stored), hit)
@@ -99,12 +107,15 @@ class StoreTier:
             num_filled += fetched.num_leading
         return num_filled
 
-    def has_room(self) -> bool:
-        return self._waiting_bytes < WAITING_BYTES
+    def has_room(self, count: int) -> bool:
+        has_room = self._waiting_bytes < WAITING_BYTES
+        self._refused += 0 if has_room else count
+        return has_room
 
     def keep(self, items: Sequence[Kept]) -> None:
         for run in runs_of(items, self._whose):
             if self._waiting_bytes + run.size_bytes > WAITING_BYTES:
+                self.counts.parts_dropped += len(run.blocks) + len(run.anchors)
                 continue
             self._waiting_bytes += run.size_bytes
             self._waiting.put_nowait(run)
@@ -189,6 +200,12 @@ def _run(span: Sequence[Kept], anchors: Mapping[int, Kept], whose: WhoseOf) -> R
         },
         retention=Retention(first.owner.retention),
     )
+
+
+def _has_anchor(hit: Hit, index: int) -> bool:
+    """One that is no less exact than its block: they may come from different workers."""
+    anchor, block = hit.anchors.get(index), hit.blocks[index - hit.start]
+    return anchor is not None and (anchor.found.is_exact or not block.found.is_exact)
 
 
 def _part(kind: PartKind, item: Kept) -> Part:

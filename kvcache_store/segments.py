@@ -69,12 +69,13 @@ class Segments:
         self._open: dict[_Stream, Segment] = {}
         self._unsynced: set[Segment] = set()  # that grow
         self._sealed: list[Appender] = []  # not synced since, not closed
+        self._has_new_files = False
         self._renewals = Renewals(volume)
 
     @property
     def file_bytes(self) -> int:
         """What all files take."""
-        sizes = sum(segment.size_bytes for segment in self.segments.values())
+        sizes = sum(segment.size_bytes for segment in self.all())
         return sizes + self._renewals.size_bytes
 
     @property
@@ -242,6 +243,9 @@ class Segments:
             appender = self._sealed.pop()
             appender.sync()
             appender.close()
+        if self._has_new_files:
+            self._has_new_files = False
+            self.volume.sync()
         with self.lock:
             data = self._renewals.take()
         self._renewals.write(data)
@@ -275,15 +279,20 @@ class Segments:
     def _enter(self, extent: Extent) -> None:
         """Into index and ledger; whoever held a part before holds it no more."""
         index = self._index[extent.kind]
+        older: dict[int, Extent] = {}
         for name in extent.names:
-            older = index.get(name)
-            if older is not None and older is not extent:
-                extent.kept = later(extent.kept, older.kept)
-                before = older.live_bytes
-                older.dead |= 1 << older.names.index(name)
-                freed = before - older.live_bytes
-                self.ledger.add(older.segment.head.group, older.kept, -freed)
+            holder = index.get(name)
+            if holder is not None and holder is not extent:
+                older[id(holder)] = holder
             index[name] = extent
+        for holder in older.values():
+            extent.kept = later(extent.kept, holder.kept)
+            before = holder.live_bytes
+            for position, name in enumerate(holder.names):
+                if index.get(name) is extent:
+                    holder.dead |= 1 << position
+            freed = before - holder.live_bytes
+            self.ledger.add(holder.segment.head.group, holder.kept, -freed)
         self.ledger.add(extent.segment.head.group, extent.kept, extent.live_bytes)
 
     def _take_in(self, segment: Segment, offset: int, head: f.ExtentHead, kept: Kept) -> Extent:
@@ -331,7 +340,7 @@ class Segments:
             appender.close()
             self.volume.remove(segment.name)
             raise
-        self.volume.sync()
+        self._has_new_files = True
         segment.appender, segment.size_bytes = appender, len(data)
         with self.lock:
             self.segments[head.segment_id] = segment

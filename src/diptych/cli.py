@@ -327,10 +327,17 @@ def gateway(
     serve(settings)
 
 
-@app.command()
+routers = typer.Typer(name="router", invoke_without_command=True)
+app.add_typer(routers)
+
+
+@routers.callback()
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    decisions_file: Annotated[
+        str | None, _option("--decisions-file", "FILE", config.RouterSettings)
+    ] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
@@ -339,11 +346,28 @@ def router(
     config_file: Config = None,
 ) -> None:
     """Decide who serves which request."""
+    if ctx.invoked_subcommand is not None:
+        return
     settings = _load(config.RouterSettings, ctx)
     _title("router")
     from diptych.router.__main__ import main as serve
 
     serve(settings)
+
+
+@routers.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `--decisions-file` recorded")],
+) -> None:
+    """Decide again what a router recorded; every decision must come out the same."""
+    from diptych.router.__main__ import replay as decide_again
+
+    count, differences = decide_again(file)
+    for difference in differences[:10]:
+        print(f"line {difference.line}: {difference.recorded} is now {difference.decided}")
+    print(f"{count} decisions, {len(differences)} came out otherwise")
+    if differences:
+        raise typer.Exit(FAILED_EXIT)
 
 
 @app.command()

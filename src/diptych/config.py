@@ -219,6 +219,9 @@ class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+    decisions_file: Path | None = Field(
+        None, description="record every decision here, for `diptych router replay`"
+    )
 
 
 class Public(Common):

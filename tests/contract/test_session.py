@@ -17,6 +17,7 @@ from diptych.contract.worker_pb2_grpc import (
 )
 from diptych.core.errors import (
     CANCELLED,
+    BadRequest,
     Broken,
     DiptychError,
     Expired,
@@ -371,6 +372,18 @@ async def test_a_row_that_fails_fails_its_request_only() -> None:
             [row async for row in calls["bad"]]
         tokens = [token async for row in calls["good"] for token in row.token_ids]
         assert tokens == continuation(request("good"))
+        await settle(decode.is_at_baseline)
+
+
+async def test_what_contradicts_itself_is_the_callers_mistake() -> None:
+    async with decode_worker() as decode, pool_of() as pool:
+        decode.engine.fail_row = lambda key: "no token is left"
+        decode.engine.blames_callers = True
+        call = DecodeClient(pool).open(decode.rank, Key("r", 1))
+        await call.start(request("r"), None, 5.0)
+        with pytest.raises(BadRequest, match="no token is left") as caught:
+            [row async for row in call]
+        assert caught.value.code == "conflicting_parameters"
         await settle(decode.is_at_baseline)
 
 

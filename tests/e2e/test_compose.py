@@ -17,7 +17,9 @@ from diptych.testing.redis import RedisServer, redis_server
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PROMETHEUS = ROOT / "deploy" / "prometheus" / "prometheus.yml"
-READY_S = 150.0
+READY_S = 240.0
+
+pytestmark = pytest.mark.timeout(400)  # eight processes start, on whatever machine
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ import pytest
 from diptych.core.phases import Role
 from diptych.testing.platform import CLI, Platform, environment, platform
 
-COMMAND_S = 120.0
+COMMAND_S = 240.0
 NUM_CLIENTS = 3
 MODEL = "tiny-noise"
+
+pytestmark = pytest.mark.timeout(400)  # processes start and stop, on whatever machine
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ class Clients:
 
     def __init__(self, base_url: str) -> None:
         self.answers = 0
-        self._http = httpx.AsyncClient(base_url=base_url, timeout=60)
+        self._http = httpx.AsyncClient(base_url=base_url, timeout=120)
         self._expected: dict[int, str] = {}
         self._is_over = False
 

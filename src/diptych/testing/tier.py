@@ -48,7 +48,7 @@ class MemoryTier:
             place.into[:] = kept.payload
         return len(places)
 
-    def has_room(self) -> bool:
+    def has_room(self, count: int) -> bool:
         return self.room
 
     def keep(self, items: Sequence[Kept]) -> None:

@@ -24,7 +24,7 @@ from diptych.core.errors import (
 )
 from diptych.core.ids import Incarnation, Key, WorkerId
 from diptych.core.phases import Finish
-from diptych.core.step import StepOutput
+from diptych.core.step import Row, StepOutput
 from diptych.telemetry.logs import request_id_var
 from diptych.telemetry.traces import Attributes, Tracer, traced, traceparent_var
 from diptych.transport.channel import deadline
@@ -133,7 +133,7 @@ class SessionServer(WorkerServicer):
             if request is None:
                 continue
             if row.finish is Finish.ERROR:
-                request.session.outbox.put(_failed(row.key, Broken(row.message)))
+                request.session.outbox.put(_failed(row.key, _error_of(row)))
             else:
                 frame = frames.setdefault(request.session, pb.StepFrame(step=output.step))
                 frame.rows.append(row_to_pb(row))
@@ -360,6 +360,12 @@ class SessionServer(WorkerServicer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _error_of(row: Row) -> DiptychError:
+    if row.is_contradiction:
+        return BadRequest(row.message, code="conflicting_parameters")
+    return Broken(row.message)
 
 
 def _failed(key: Key, error: DiptychError) -> pb.SessionDown:
