@@ -10,6 +10,7 @@ import orjson
 from diptych.core.errors import BadRequest
 from diptych.gateway.aside import aside
 from diptych.gateway.errors import ClientGone, HttpError
+from diptych.gateway.uploads import Uploads
 
 MAX_BODY_BYTES = 96 << 20
 MAX_TEXT_BODY_BYTES = 16 << 20  # where no images can be
@@ -24,12 +25,16 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 async def read_json(
-    headers: Mapping[str, str], receive: Receive, max_bytes: int = MAX_BODY_BYTES
+    headers: Mapping[str, str],
+    receive: Receive,
+    uploads: Uploads,
+    max_bytes: int = MAX_BODY_BYTES,
 ) -> tuple[dict[str, Any], int]:
-    """The body as an object, and its size in bytes; HttpError or BadRequest otherwise."""
+    """The body as an object, and its size in bytes; HttpError, BadRequest or Overloaded if not."""
     _check_headers(headers)
-    body = await read(headers, receive, max_bytes=max_bytes)
-    return await aside(lambda: parse(body), len(body)), len(body)
+    with uploads.one() as upload:
+        body = await read(headers, upload.through(receive), max_bytes=max_bytes)
+        return await aside(lambda: parse(body), len(body)), len(body)
 
 
 async def read(

@@ -60,7 +60,8 @@ class Endpoint:
         until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         visit = visit_of(scope)
         visit.notes.wants_timings = timings.is_asked(headers)
-        body, visit.size_bytes = await read_json(headers, receive, self._max_bytes)
+        uploads = self._traffic.uploads
+        body, visit.size_bytes = await read_json(headers, receive, uploads, self._max_bytes)
         with self._traffic.entered():
             await unless_gone(receive, self._answer(body, visit, send, until_s))
 

@@ -17,7 +17,9 @@ from diptych.gateway.fields import Int
 from diptych.gateway.limits import MAX_OUTPUT
 from diptych.gateway.policy import Policy
 
-STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False)
+STRICT = ConfigDict(
+    strict=True, extra="ignore", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+)
 
 MAX_CHOICES = 128  # of any operator; the policy usually says less
 MAX_STOPS = 16

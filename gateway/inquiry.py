@@ -27,7 +27,8 @@ class Inquiry:
         self._traffic.check_open()
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         visit = visit_of(scope)
-        body, visit.size_bytes = await read_json(headers, receive, self._max_bytes)
+        uploads = self._traffic.uploads
+        body, visit.size_bytes = await read_json(headers, receive, uploads, self._max_bytes)
         await unless_gone(receive, self._reply(body, visit, send))
 
     async def _reply(self, body: dict[str, Any], visit: Visit, send: Send) -> None:

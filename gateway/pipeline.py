@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from diptych.core.blocks import fingerprint
-from diptych.core.errors import Broken, DiptychError, Lost
+from diptych.core.errors import BadRequest, Broken, DiptychError, Lost
 from diptych.core.ids import BlockHash, Key
 from diptych.core.phases import Role
 from diptych.core.request import Generation
@@ -310,7 +310,10 @@ class _Drive:
         try:
             yield
         except DiptychError as error:
-            log.info("station failed station=%s attempt=%d: %s", station, attempt, error)
+            why = (
+                error.code if isinstance(error, BadRequest) else error
+            )  # which may quote a request
+            log.info("station failed station=%s attempt=%d: %s", station, attempt, why)
             self._post(on.Failed(attempt, station, error))
 
     # Values

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from diptych.core.errors import Overloaded
+from diptych.gateway.uploads import Uploads
 
 
 class Traffic:
@@ -16,6 +17,7 @@ class Traffic:
         self._idle.set()
         self.cut = asyncio.Event()
         """Set when whoever still runs shall end with an error."""
+        self.uploads = Uploads()
         self.is_draining = False
         self.num_running = 0
 

@@ -32,8 +32,12 @@ async def sampling_of(request: GenerationRequest, served: Served) -> Sampling:
     """The request's parameters over the checkpoint's, checked."""
     bad_words = await served.bad_words(request.bad_words)
     sampling = replace(served.sampling(request), bad_words=bad_words)
-    sampling.check()
-    sampling.check_ids(served.tokenizer.vocab_size)
+
+    def check() -> None:
+        sampling.check()
+        sampling.check_ids(served.tokenizer.vocab_size)
+
+    await served.unhurried(check, sum(map(len, bad_words)))
     return sampling
 
 

@@ -39,7 +39,7 @@ async def prepare(request: ChatRequest, visit: Visit, served: Served) -> Prepare
     visit.choose(served.check_model(request.model))
     asked_sampling = await sampling_of(request, served)
     sampling = policy.sampling(asked_sampling, is_thinking=request.effort is not None)
-    constraint = constraint_of(request)
+    constraint = await aside(lambda: constraint_of(request), visit.size_bytes)
     if constraint is not None:
         await served.check_constraint(constraint)
     identity = served.identity()

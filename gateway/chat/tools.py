@@ -34,13 +34,16 @@ def _object_schema(value: dict[str, Any] | None) -> dict[str, Any]:
     return value or {}
 
 
+Parameters = Annotated[dict[str, Any] | None, AfterValidator(_object_schema)]
+
+
 class FunctionDefinition(BaseModel):
     """A function. `strict`: its arguments keep to the schema, whatever the model wants."""
 
     model_config = STRICT
     name: str = Field(pattern=NAME_PATTERN)
     description: str | None = None
-    parameters: Annotated[dict[str, Any] | None, AfterValidator(_object_schema)] = None
+    parameters: Parameters = None
     strict: bool | None = None
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, PlainValidator, Tag
 from pydantic_core import PydanticCustomError
 
-from diptych.gateway.chat.tools import FunctionDefinition, ToolDefinition
+from diptych.gateway.chat.tools import FunctionDefinition, Parameters, ToolDefinition
 from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.gateway.variants import one_of
@@ -40,6 +40,7 @@ class MemberFunction(FunctionTool):
     """One in a namespace."""
 
     name: str = Field(pattern=NAME)
+    parameters: Parameters = None
 
 
 class NamespaceTool(BaseModel):

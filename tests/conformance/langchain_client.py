@@ -16,21 +16,21 @@ class Weather(BaseModel):
 
 
 def model(**fields: Any) -> ChatOpenAI:
-    wish = {"max_tokens": 1500, "seed": 1, "extra_body": ANSWER, "max_retries": 0, **fields}
+    wish = {"max_tokens": 400, "seed": 1, "extra_body": ANSWER, "max_retries": 0, **fields}
     return ChatOpenAI(model=MODEL, base_url=f"{URL}/v1", api_key=KEY, stream_usage=True, **wish)
 
 
 def check_a_whole_answer_has_text_and_usage() -> None:
-    reply = model().invoke(QUESTION)
+    reply = model(max_tokens=64).invoke(QUESTION)
     assert reply.usage_metadata is not None
     assert reply.usage_metadata["output_tokens"] > 0
     assert reply.response_metadata["finish_reason"] in ("stop", "length")
 
 
 def check_a_stream_is_the_whole_answer() -> None:
-    whole = model().invoke(QUESTION)
+    whole = model(max_tokens=64).invoke(QUESTION)
     gathered: AIMessageChunk | None = None
-    for chunk in model().stream(QUESTION):
+    for chunk in model(max_tokens=64).stream(QUESTION):
         gathered = chunk if gathered is None else gathered + chunk
     assert gathered is not None
     assert gathered.content == whole.content
@@ -38,13 +38,13 @@ def check_a_stream_is_the_whole_answer() -> None:
 
 
 def check_tools_are_called_and_their_results_answered() -> None:
-    able = model().bind_tools([TOOL], tool_choice="required")
+    able = model().bind_tools([TOOL], tool_choice="required", parallel_tool_calls=False)
     asked = [HumanMessage(QUESTION)]
     reply = able.invoke(asked)
     call = reply.tool_calls[0]
     assert call["name"] == "get_weather" and call["args"].keys() == {"city", "days"}
     results = [ToolMessage("18 degrees", tool_call_id=c["id"]) for c in reply.tool_calls]
-    again = model().bind_tools([TOOL]).invoke([*asked, reply, *results])
+    again = model(max_tokens=64).bind_tools([TOOL]).invoke([*asked, reply, *results])
     assert again.response_metadata["finish_reason"] in ("stop", "length", "tool_calls")
 
 

@@ -10,6 +10,7 @@ import pytest
 from diptych.core.errors import BadRequest
 from diptych.gateway import body
 from diptych.gateway.errors import ClientGone, HttpError
+from diptych.gateway.uploads import Uploads
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ async def test_a_client_that_leaves_while_uploading_is_gone() -> None:
 )
 async def test_other_media_and_encodings_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(HttpError) as caught:
-        await body.read_json(headers, Upload(b"{}").receive)
+        await body.read_json(headers, Upload(b"{}").receive, Uploads())
     assert caught.value.http_status == 415
 
 
@@ -122,7 +123,7 @@ async def test_other_media_and_encodings_are_refused(headers: dict[str, str]) ->
     "headers", [{}, {"content-type": "application/json; charset=utf-8"}, {"content-type": ""}]
 )
 async def test_json_by_any_of_its_names_is_read(headers: dict[str, str]) -> None:
-    assert await body.read_json(headers, Upload(b"{}").receive) == ({}, 2)
+    assert await body.read_json(headers, Upload(b"{}").receive, Uploads()) == ({}, 2)
 
 
 def test_more_containers_than_any_conversation_has_are_refused_before_they_are_made() -> None:

@@ -143,24 +143,28 @@ def from_tools(
 
     A forced call keeps to its tool's schema even where that is not strict, if we can enforce it.
     """
-    held = [t for t in tools if only in (None, t.name) and (allowed is None or t.name in allowed)]
+    held = {
+        index: tool
+        for index, tool in enumerate(tools)
+        if only in (None, tool.name) and (allowed is None or tool.name in allowed)
+    }
     is_forced = forced or only is not None
     if not held:
         if is_forced:
             raise BadRequest("there is no such tool to call", param="tool_choice")
         return answer
-    if not is_forced and answer is None and not any(t.is_strict for t in held):
+    if not is_forced and answer is None and not any(t.is_strict for t in held.values()):
         return None
     inner = None if is_forced or answer is None else answer
     source = {
         "tools": [
-            [t.name, strict_parameters(t.parameters, _where(tools.index(t)))]
+            [t.name, strict_parameters(t.parameters, _where(index))]
             if t.is_strict
             else [t.name, t.parameters if is_forced else None]
-            for t in held
+            for index, t in held.items()
         ],
-        "loose": [t.name for t in held if not t.is_strict],
-        "indexes": [tools.index(t) for t in held],
+        "loose": [t.name for t in held.values() if not t.is_strict],
+        "indexes": list(held),
         "forced": is_forced,
         "parallel": parallel and only is None,
         "opened": opened,

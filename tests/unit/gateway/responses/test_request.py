@@ -108,6 +108,11 @@ def part(**fields: Any) -> dict[str, Any]:
         ({"metadata": {"k" * 65: "x"}}, "invalid_value", "metadata"),
         ({"metadata": {"k": "x" * 513}}, "invalid_value", "metadata"),
         ({"user": "x" * 513}, "invalid_value", "user"),
+        (
+            {"tools": [CRM | {"tools": [MEMBERS[0] | {"parameters": {"type": "string"}}]}]},
+            "invalid_tools",
+            "tools[0].tools[0].parameters",
+        ),
         ({"parallel_tool_calls": "no"}, "invalid_type", "parallel_tool_calls"),
         ({"tools": [{"type": "file_search"}]}, "invalid_tools", "tools[0]"),
         ({"tools": [TOOL, {"type": "custom", "name": "x"}]}, "invalid_tools", "tools[1]"),
