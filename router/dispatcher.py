@@ -56,6 +56,7 @@ QUEUE_LIMIT = 1024
 NOBODY_WAIT_S = 8.0  # without any worker of a role: longer than a restart, shorter than patience
 HANDOFF_WAIT_S = 20.0  # for a decode row; prefill's lease on the KV is 30 s
 LOOK_PAST = 16  # requests that wait for somebody else than the rest does, per dispatch
+PROMISES = 8  # prompts that wait for a busy worker while others have room
 RETRY_WAIT_S = 10.0  # at least, however long ago the first attempt came
 LONGEST_INTERVAL_S = 5.0  # between prompts leaving the queue, as far as predictions go
 BUSY_CODES = ("no_capacity", "queue_timeout", "draining", "ticket_gone", "cancelled")  # no faults
@@ -91,6 +92,8 @@ class Dispatcher:
         self._untold: list[int] = []  # leases that do not know yet that they wait
         self._overlaps: dict[int, Overlap] = {}  # of leases that came in since the last dispatch
         self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
+        self._promised_ms: dict[str, float] = {}  # in this round, to those who wait for a worker
+        self._promises = 0
         self._leases = 0
         self._draws = 0
         self._looked_s = 0.0
@@ -293,6 +296,7 @@ class Dispatcher:
     def _serve(self, queue: Queue, now_s: float) -> None:
         """In the queue's order; only who waits for its very own reasons is looked past."""
         passed: set[int] = set()
+        self._promised_ms, self._promises = {}, 0
         while waiting := next((w for w in queue if w.lease not in passed), None):
             outcome = self._choose(waiting, now_s)
             if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
@@ -303,6 +307,10 @@ class Dispatcher:
                 self._serve_one(queue, waiting.lease, outcome, now_s)
                 continue
             passed.add(waiting.lease)
+            if outcome.why is Why.WORTH_IT:
+                promised_ms = self._promised_ms.get(outcome.worker, 0.0) + outcome.work_ms
+                self._promised_ms[outcome.worker] = promised_ms
+                self._promises += 1
             if outcome.why is Why.BUSY or len(passed) >= LOOK_PAST:
                 return
 
@@ -368,6 +376,9 @@ class Dispatcher:
             first_block=entry.keys[0] if entry.keys else 0,
             shared=overlap.shared * grain,
             held=held,
+            waiting=len(self.prompts),
+            promised_ms=dict(self._promised_ms),
+            may_wait=self._promises < PROMISES,
             draw=_mix(self._draws),
             is_blind=self._registry.is_blind,
         )

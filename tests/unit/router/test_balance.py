@@ -62,6 +62,9 @@ def test_an_equal_prompt_follows_before_anything_is_announced() -> None:
     prompt = blocks(*range(1, 63))
     first = worker_of(house.answers_to(house.want(1000, hashes=prompt)))
     house.now_s += 0.04  # it should be nearly computed
+    busy = {f"prefill-{i}" for i in (1, 2, 3)} - {first}
+    for worker in busy:
+        house.report(worker, waiting=2)  # another router's
     answer = house.answers_to(house.want(1000, hashes=prompt))
     assert worker_of(answer) == first
     assert isinstance(answer, PrefillAt)
@@ -70,6 +73,29 @@ def test_an_equal_prompt_follows_before_anything_is_announced() -> None:
     answer = house.answers_to(house.want(1000, hashes=prompt))
     assert isinstance(answer, PrefillAt)
     assert "1000 of 1000 tokens" in answer.reasons[0]
+
+
+def test_those_who_wait_for_a_busy_holder_hold_up_nobody_else() -> None:
+    house = House("prefill-1", "prefill-2", "decode-1", slots=64)
+    held = blocks(*range(1, 63))
+    announce(house, "prefill-1", *held_numbers())
+    announce(house, "prefill-2", 99)
+    leases = [house.want(1000, hashes=held) for _ in range(30)]
+    answers = house.answers()
+    at = [worker_of(answers[n]) for n in leases if isinstance(answers[n], PrefillAt)]
+    assert "prefill-1" in at
+    stranger = house.want(10, hashes=())
+    answers |= house.answers()
+    assert isinstance(answers[stranger], PrefillAt | Queued)
+    for _ in range(100):
+        for worker in ("prefill-1", "prefill-2"):
+            house.report(worker)
+        answers |= house.answers(0.1)
+    assert all(isinstance(answers[lease], PrefillAt) for lease in (*leases, stranger))
+
+
+def held_numbers() -> range:
+    return range(1, 63)
 
 
 def test_r13_a_worker_that_announces_nothing_is_flagged_and_chosen_by_its_load() -> None:
@@ -87,7 +113,7 @@ def test_an_index_that_is_wrong_about_a_worker_stops_counting() -> None:
     announce(house, "prefill-1", *range(1, 63))
     announce(house, "prefill-2", 99)
     computed = []
-    for _ in range(12):  # what the index promises is never there
+    for _ in range(24):  # what the index promises is never there
         lease = house.want(1000, hashes=blocks(*range(1, 63)))
         answer = house.answers()[lease]
         assert isinstance(answer, PrefillAt)
