@@ -80,7 +80,7 @@ def test_those_who_wait_for_a_busy_holder_hold_up_nobody_else() -> None:
     held = blocks(*range(1, 63))
     announce(house, "prefill-1", *held_numbers())
     announce(house, "prefill-2", 99)
-    leases = [house.want(1000, hashes=held) for _ in range(30)]
+    leases = [house.want(1000, hashes=held) for _ in range(12)]
     answers = house.answers()
     at = [worker_of(answers[n]) for n in leases if isinstance(answers[n], PrefillAt)]
     assert "prefill-1" in at
