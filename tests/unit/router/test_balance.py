@@ -102,7 +102,7 @@ def test_r13_a_worker_that_announces_nothing_is_flagged_and_chosen_by_its_load()
     house = House("prefill-1", "prefill-2", "decode-1", slots=64)
     announce(house, "prefill-1", 1)
     announce(house, "decode-1", 1)
-    assert house.dispatcher.load_only() == ["prefill-2"]
+    assert house.dispatcher.chooser.load_only() == ["prefill-2"]
     busy = [house.want(800, hashes=blocks(2)) for _ in range(2)]
     answers = house.answers()
     assert {worker_of(answers[lease]) for lease in busy} == {"prefill-1", "prefill-2"}
@@ -123,7 +123,7 @@ def test_an_index_that_is_wrong_about_a_worker_stops_counting() -> None:
         finish(house, lease)
         house.report("prefill-1")
     assert computed[0].startswith("8 of 1000 tokens")
-    assert dict(house.dispatcher.accuracies())["prefill-1"] < 0.7
+    assert dict(house.dispatcher.chooser.accuracies())["prefill-1"] < 0.7
     assert computed[-1].startswith("1000 of 1000 tokens")
 
 
