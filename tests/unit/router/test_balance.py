@@ -139,6 +139,20 @@ def test_a_worker_gets_no_more_than_a_little_work_ahead() -> None:
     assert sum(isinstance(a, PrefillAt) for a in following.values()) == 1
 
 
+def test_a_prompt_that_is_done_does_not_hide_the_one_computed_behind_it() -> None:
+    house = House("prefill-1", "decode-1", slots=64)
+    first, second = house.want(900), house.want(900)
+    house.answers()
+    for lease in (first, second):  # each is a single chunk
+        house.progress(lease, LAST_CHUNK)
+    house.answers(0.03)
+    house.progress(first, FIRST_TOKEN)
+    given_ms = house.dispatcher.chooser.given_ms(house.now_s)
+    assert given_ms[0] > 30
+    house.progress(second, FIRST_TOKEN)
+    assert house.dispatcher.chooser.given_ms(house.now_s) == [0.0]
+
+
 # Overload
 
 
