@@ -33,6 +33,12 @@ bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits
 bench-gateway: setup  ## The gateway next to uvicorn alone (PEERS=FOLDER adds public routers)
 	$(BIN)/python tests/bench/gateway.py $(if $(PEERS),--peers $(PEERS))
 
+bench-router: setup  ## The router: decisions a second, cache hits and balance (PEERS=FOLDER adds public ones)
+	$(BIN)/python tests/bench/router.py $(if $(PEERS),--peers $(PEERS))
+
+simulate: setup  ## 64 workers in virtual time: our router next to round robin, least request, prefix hash
+	$(BIN)/python tests/bench/simulate.py
+
 conformance: setup  ## Other people's clients against a running platform (ONLY=litellm, URL=http://...)
 	$(BIN)/python tests/conformance/run.py $(if $(ONLY),--only $(ONLY)) $(if $(URL),--url $(URL))
 
@@ -71,4 +77,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-kernels conformance fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-router simulate bench-kernels conformance fault gpu

@@ -58,8 +58,8 @@ class Candidates:
         self.heard(worker, now_s)
 
     def ended(self, worker: WorkerId, now_s: float) -> None:
-        """A prompt there is computed; if it was the last one, nothing is left whatever we think."""
-        if not self._ledger.standing(worker).own.prompts:
+        """A prompt there is computed; if it holds no other, nothing is left whatever we think."""
+        if self._ledger.standing(worker).own.held <= 1:
             self._free_s.pop(worker, None)
             self.heard(worker, now_s)
 

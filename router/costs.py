@@ -35,5 +35,17 @@ class Costs:
         """Between two tokens of a row, when `rows` decode that attend to `context` in all."""
         return self.step_ms + self.row_ms * rows + self.context_ms * context
 
+    def at_pace(self, pace: float) -> "Costs":
+        """Of a worker that takes so many times as long for everything it computes."""
+        return Costs(
+            self.step_ms * pace,
+            self.token_ms * pace,
+            self.pair_ms * pace,
+            self.row_ms * pace,
+            self.context_ms * pace,
+            self.fetch_ms,
+            self.fetch_token_ms,
+        )
+
 
 DEFAULTS = Costs()

@@ -151,7 +151,7 @@ def _outcome_to_json(outcome: Choice | Wait) -> dict[str, Any]:
 
 def _outcome_from_json(fields: dict[str, Any]) -> Choice | Wait:
     if "why" in fields:
-        return Wait(Why(fields["why"]), fields["message"])
+        return Wait(**fields | {"why": Why(fields["why"])})
     return Choice(
         **fields
         | {

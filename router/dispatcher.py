@@ -18,9 +18,10 @@ from diptych.router.admission import (
     RetryBudget,
     class_of,
 )
-from diptych.router.candidates import SUSPECT_S, Candidates
+from diptych.router.candidates import SUSPECT_S
+from diptych.router.chooser import Chooser
 from diptych.router.decisions import Decision
-from diptych.router.estimates import Estimates
+from diptych.router.forecast import Forecast
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.messages import (
     Again,
@@ -37,16 +38,8 @@ from diptych.router.messages import (
     SkipTo,
     Want,
 )
-from diptych.router.policy import (
-    Ask,
-    Choice,
-    Wait,
-    Why,
-    choose_decode,
-    choose_prefill,
-    find_path,
-)
-from diptych.router.prefix_index import Missing, Overlap, PrefixIndex, keys_of
+from diptych.router.policy import Choice, Wait, Why, find_path
+from diptych.router.prefix_index import Missing, keys_of
 from diptych.router.queue import FairQueue, Queue, Waiting
 from diptych.router.registry import Record, StreamRegistry
 
@@ -57,7 +50,6 @@ NOBODY_WAIT_S = 8.0  # without any worker of a role: longer than a restart, shor
 HANDOFF_WAIT_S = 20.0  # for a decode row; prefill's lease on the KV is 30 s
 LOOK_PAST = 16  # requests that wait for somebody else than the rest does, per dispatch
 RETRY_WAIT_S = 10.0  # at least, however long ago the first attempt came
-LONGEST_INTERVAL_S = 5.0  # between prompts leaving the queue, as far as predictions go
 BUSY_CODES = ("no_capacity", "queue_timeout", "draining", "ticket_gone", "cancelled")  # no faults
 
 __all__ = ["SUSPECT_S", "Answer", "Dispatcher"]
@@ -79,23 +71,19 @@ class Dispatcher:
         self.prompts = FairQueue(queue_limit)
         self.handoffs = Queue(queue_limit)
         self.outbox: list[tuple[int, Answer]] = []
-        self.index = PrefixIndex()
-        self.estimates = Estimates()
         self.breakers = Breakers()
         self.blocked = Blocked()
         self._budget = RetryBudget()
         self._registry = registry
-        self._candidates = Candidates(registry, self.ledger, self.estimates, self.breakers)
-        self._on_decision = on_decision
-        self._distrusted: set[WorkerId] = set()  # by the index's own measure; told once
+        self.chooser = Chooser(registry, self.ledger, self.breakers, on_decision)
+        self.index = self.chooser.index
+        self.estimates = self.chooser.estimates
+        self._candidates = self.chooser.candidates
         self._untold: list[int] = []  # leases that do not know yet that they wait
-        self._overlaps: dict[int, Overlap] = {}  # of leases that came in since the last dispatch
         self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
         self._leases = 0
-        self._draws = 0
         self._looked_s = 0.0
-        self._placed_s: float | None = None
-        self._interval_s = 0.0  # between prompts leaving a non-empty queue, smoothed
+        self._forecast = Forecast()
         registry.watch(self._member_changed)
 
     # What happens.
@@ -113,7 +101,7 @@ class Dispatcher:
         if left_s := self.blocked.left_s(want.fingerprint, now_s):
             self._refuse(lease, POISON, "this prompt has killed its workers twice", left_s)
         else:
-            self._overlaps[lease] = self.index.lookup(entry.keys, now_s)
+            self.chooser.arrived(lease, entry, now_s)
             self._enqueue(lease, now_s)
         return lease
 
@@ -173,7 +161,7 @@ class Dispatcher:
         """The lease's stream ended, whyever."""
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
-        self._overlaps.pop(lease, None)
+        self.chooser.forget_lease(lease)
         entry = self.ledger.entries.get(lease)
         if entry is not None:
             self._let_go(lease, entry)
@@ -189,7 +177,7 @@ class Dispatcher:
         if join.role is not Role.GATEWAY:
             self.ledger.report(worker, record.load, join.num_blocks)
             self.estimates.reported(worker, join.role, join.incarnation, record.load)
-            self._watch_accuracy(worker)
+            self.chooser.watch_accuracy(worker)
 
     def announced(self, member_id: str, life: Incarnation, blocks: BlockChanges) -> Missing | None:
         """A member's blocks changed; what it must send first, if something is missing."""
@@ -197,18 +185,6 @@ class Dispatcher:
         if missing is not None:
             log.warning("block changes missing member=%s from=%d", member_id, missing.next_seq)
         return missing
-
-    def load_only(self) -> list[str]:
-        """Workers that announce no blocks: only their load counts."""
-        known = set(self.index.holders())
-        names = (record.join.member_id for record in self._candidates.workers())
-        return [name for name in names if name not in known]
-
-    def accuracies(self) -> list[tuple[str, float]]:
-        """Of the index, by worker, where it is known."""
-        names = (record.rank.worker_id for record in self._candidates.workers())
-        found = ((name, self.estimates.accuracy(name)) for name in names)
-        return [(name, accuracy) for name, accuracy in found if accuracy is not None]
 
     # What follows.
 
@@ -222,7 +198,7 @@ class Dispatcher:
         self._serve(self.handoffs, now_s)
         self._serve(self.prompts, now_s)
         self._tell_waiting(now_s)
-        self._overlaps.clear()
+        self.chooser.end_round()
 
     def next_wake_s(self) -> float | None:
         """When `dispatch` is due without anything happening."""
@@ -274,27 +250,18 @@ class Dispatcher:
                 deadline_s,
                 promised.level,
                 entry.want.tenant,
-                self._cost_ms(lease, entry),
+                self.chooser.cost_ms(lease, entry),
             )
             self.prompts.push(waiting)
             self._untold.append(lease)
 
-    def _cost_ms(self, lease: int, entry: Entry) -> float:
-        """What computing a prompt is expected to take wherever most of it is cached."""
-        overlap = self._overlaps.get(lease)
-        most = max(overlap.device.values(), default=0.0) if overlap else 0.0
-        for record in self._candidates.workers():
-            if record.join.role is not Role.DECODE:
-                hit = min(most * record.join.block_tokens, entry.want.prompt_len - 1.0)
-                costs = self.estimates.costs(record.rank.worker_id, record.join.role)
-                return costs.prompt_ms(entry.want.prompt_len - hit, entry.want.prompt_len)
-        return float(entry.want.prompt_len)
-
     def _serve(self, queue: Queue, now_s: float) -> None:
         """In the queue's order; only who waits for its very own reasons is looked past."""
         passed: set[int] = set()
+        self.chooser.begin_round(len(self.prompts))
         while waiting := next((w for w in queue if w.lease not in passed), None):
-            outcome = self._choose(waiting, now_s)
+            entry = self.ledger.entries[waiting.lease]
+            outcome = self.chooser.choose(waiting.lease, entry, now_s)
             if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
                 self._wait_for_anybody(queue, outcome, now_s)
                 return
@@ -310,7 +277,7 @@ class Dispatcher:
         entry = self.ledger.entries[lease]
         if isinstance(queue, FairQueue):
             queue.serve(lease)
-            self._measure(now_s)
+            self._forecast.served(len(self.prompts), now_s)
         else:
             queue.remove(lease)
         self._place(lease, entry, choice, now_s)
@@ -321,56 +288,6 @@ class Dispatcher:
             if now_s >= max(waiting.arrived_s, since_s) + NOBODY_WAIT_S:
                 queue.remove(waiting.lease)
                 self._refuse(waiting.lease, "no_capacity", outcome.message)
-
-    def _choose(self, waiting: Waiting, now_s: float) -> Choice | Wait:
-        entry = self.ledger.entries[waiting.lease]
-        candidates = self._candidates.all(entry, now_s)
-        ask = self._ask(waiting.lease, entry, now_s)
-        if entry.stage is Stage.HANDOFF:
-            outcome = choose_decode(candidates, entry.namespace, ask)
-        else:
-            outcome = choose_prefill(candidates, ask, self.ledger.pending)
-        if self._on_decision is not None:
-            names = {c.namespace for c in candidates}
-            self._on_decision(
-                Decision(
-                    entry.want.request_id,
-                    entry.attempt,
-                    ask,
-                    tuple(candidates),
-                    {name: replace(self.ledger.pending(name)) for name in names},
-                    entry.namespace if entry.stage is Stage.HANDOFF else None,
-                    outcome,
-                )
-            )
-        return outcome
-
-    def _ask(self, lease: int, entry: Entry, now_s: float) -> Ask:
-        want = entry.want
-        overlap = self._overlaps.get(lease) or self.index.lookup(entry.keys, now_s)
-        held: dict[str, float] = {}
-        grain = 0
-        for member, blocks in overlap.device.items():
-            record = self._registry.find(member)
-            if record is not None and self.estimates.is_trusted(WorkerId(member)):
-                grain = record.join.block_tokens
-                held[member] = blocks * grain
-        if overlap.shared and not grain:
-            grain = next((r.join.block_tokens for r in self._candidates.workers()), 0)
-        self._draws += 1
-        return Ask(
-            prompt_len=want.prompt_len,
-            max_new=want.max_new,
-            expected_new=min(
-                want.max_new, self.estimates.expected_new(want.tenant, want.priority_class)
-            ),
-            gap_target_ms=class_of(want.priority_class).gap_target_ms,
-            first_block=entry.keys[0] if entry.keys else 0,
-            shared=overlap.shared * grain,
-            held=held,
-            draw=_mix(self._draws),
-            is_blind=self._registry.is_blind,
-        )
 
     def _place(self, lease: int, entry: Entry, choice: Choice, now_s: float) -> None:
         rank, attempt = choice.rank, entry.attempt
@@ -432,20 +349,12 @@ class Dispatcher:
         self, lease: int, code: str, message: str, retry_after_s: float | None = None
     ) -> None:
         entry = self.ledger.entries[lease]
-        after_s = self._retry_after_s() if retry_after_s is None else retry_after_s
+        after_s = (
+            self._forecast.retry_after_s(len(self.prompts))
+            if retry_after_s is None
+            else retry_after_s
+        )
         self.outbox.append((lease, RefusedBy(code, message, after_s, entry.attempt)))
-
-    def _retry_after_s(self) -> float:
-        return min(30.0, max(1.0, len(self.prompts) * self._interval_s))
-
-    def _measure(self, now_s: float) -> None:
-        """How fast the queue empties, while there is one."""
-        if self._placed_s is not None and len(self.prompts):
-            passed_s = min(LONGEST_INTERVAL_S, now_s - self._placed_s)
-            self._interval_s += 0.2 * (passed_s - self._interval_s)
-        elif not len(self.prompts):
-            self._interval_s *= 0.8
-        self._placed_s = now_s
 
     def _tell_waiting(self, now_s: float) -> None:
         """Those who came and must wait: how long, or that it would be too long."""
@@ -454,7 +363,8 @@ class Dispatcher:
                 continue
             entry = self.ledger.entries[lease]
             ahead = self.prompts.ahead_of(lease)
-            predicted_s = self._predicted_s(lease, ahead, now_s)
+            ahead_ms = self.prompts.ahead_ms(lease)
+            predicted_s = self._forecast.wait_s(ahead, ahead_ms, self.chooser.given_ms(now_s))
             patience_s = class_of(entry.want.priority_class).deadline_s
             left_s = min(patience_s, entry.want.deadline_s) - (now_s - entry.arrived_s)
             if predicted_s > left_s and entry.attempt == entry.want.attempt:
@@ -464,18 +374,6 @@ class Dispatcher:
             else:
                 self.outbox.append((lease, Queued(predicted_s, ahead, entry.attempt)))
         self._untold.clear()
-
-    def _predicted_s(self, lease: int, ahead: int, now_s: float) -> float:
-        """By what is before it and the workers' queues, and by how fast the queue empties."""
-        given_ms = [
-            self._candidates.queue_ms(record.rank.worker_id, now_s)
-            for record in self._candidates.workers()
-            if record.join.role is not Role.DECODE
-        ]
-        if not given_ms:
-            return 0.0  # nobody is there: another rule's business
-        work_ms = self.prompts.ahead_ms(lease) + sum(given_ms)
-        return max(work_ms / len(given_ms) / 1000, (ahead + 1) * self._interval_s)
 
     # What became of a placement.
 
@@ -522,25 +420,12 @@ class Dispatcher:
             if worker is not None:
                 self.breakers.ended(worker, lease)
 
-    def _watch_accuracy(self, worker: WorkerId) -> None:
-        if self.estimates.is_trusted(worker):
-            self._distrusted.discard(worker)
-        elif worker not in self._distrusted:
-            self._distrusted.add(worker)
-            log.warning(
-                "index is wrong about a worker, its blocks do not count worker=%s accuracy=%.2f",
-                worker,
-                self.estimates.accuracy(worker) or 0.0,
-            )
-
     def _member_changed(self, member_id: str, record: Record | None) -> None:
         if record is None:
             worker = WorkerId(member_id)
             self.ledger.forget(worker)
-            self.index.forget(member_id)
-            self.estimates.forget(worker)
             self.breakers.forget(worker)
-            self._candidates.forget(worker)
+            self.chooser.forget(worker)
             return
         for lease, entry in list(self.ledger.entries.items()):
             # Resumed before its worker was back: only now is it known what the worker runs.
@@ -561,11 +446,3 @@ class Dispatcher:
 
 def _running_on(entry: Entry, join: Join) -> Entry:
     return replace(entry, namespace=join.namespace, block_tokens=max(1, join.block_tokens))
-
-
-def _mix(number: int) -> int:
-    """64 bits that look random (splitmix64's finaliser)."""
-    z = number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-    return z ^ z >> 31

@@ -12,13 +12,15 @@ from diptych.router.costs import DEFAULTS, Costs
 from diptych.router.fitting import Fit, Sample
 from diptych.router.messages import Load
 
+PACE_WEIGHT = 0.05  # of the newest report in a worker's pace
+SAME_PACE = 0.15  # closer than this to its role, a worker is as fast as the others
+MOST_PACE = 10.0
 EXPECTED_NEW = 128.0
 NEW_WEIGHT = 0.05  # of the newest output in the mean of its tenant and class
 GROUPS_LIMIT = 1024
 TRUSTED_ACCURACY = 0.7
-ACCURACY_MEMORY = 0.9  # what is left of older tokens when a lot of new ones came
-ACCURACY_LOT = 4096  # tokens expected
-ACCURACY_LEAST = 2048  # tokens expected before anything is concluded
+ACCURACY_MEMORY = 0.99  # of older prompts with each new one; reports lag behind by a few
+ACCURACY_LEAST = 20  # prompts before anything is concluded
 
 
 @dataclass(slots=True)
@@ -27,38 +29,40 @@ class Truth:
 
     expected: float = 0.0
     real: float = 0.0
-    fresh: float = 0.0  # expected since older ones were last discounted
+    prompts: int = 0
 
     @property
     def accuracy(self) -> float | None:
         """None while too little is known."""
-        if self.expected < ACCURACY_LEAST:
+        if self.prompts < ACCURACY_LEAST:
             return None
         return min(1.0, self.real / self.expected)
 
-    def saw(self, expected: float, real: float) -> None:
-        self.expected += expected
-        self.real += real
-        self.fresh += expected
-        while self.fresh >= ACCURACY_LOT:
-            self.fresh -= ACCURACY_LOT
-            self.expected *= ACCURACY_MEMORY
-            self.real *= ACCURACY_MEMORY
+    def expects(self, tokens: int) -> None:
+        self.prompts += 1
+        self.expected = ACCURACY_MEMORY * self.expected + tokens
+        self.real *= ACCURACY_MEMORY
 
 
 class Estimates:
-    """Everything that is learned while serving."""
+    """Everything that is learned while serving.
+
+    Workers of a role share their coefficients, and each has a pace of its own: were they fitted
+    one by one, a worker that got long prompts for a while would look cheap for long ones.
+    """
 
     def __init__(self) -> None:
-        self._fits: dict[WorkerId, Fit] = {}
+        self._fits: dict[Role, Fit] = {}
+        self._paces: dict[WorkerId, float] = {}
         self._loads: dict[WorkerId, tuple[Incarnation, Load]] = {}
-        self._starts: dict[Role, Costs] = {}  # of a worker that has not reported yet
         self._new: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._truths: dict[WorkerId, Truth] = {}
 
     def costs(self, worker: WorkerId, role: Role) -> Costs:
-        fit = self._fits.get(worker)
-        return fit.costs if fit is not None else self._starts.get(role, DEFAULTS)
+        fit = self._fits.get(role)
+        costs = fit.costs if fit is not None else DEFAULTS
+        pace = self._paces.get(worker, 1.0)
+        return costs if abs(pace - 1) < SAME_PACE else costs.at_pace(pace)
 
     def reported(self, worker: WorkerId, role: Role, life: Incarnation, load: Load) -> None:
         """Learn from what changed since a worker's last report."""
@@ -68,19 +72,20 @@ class Estimates:
             return
         sample = Sample.between(before[1], load)
         if sample is not None:
-            fit = self._fits.get(worker)
-            if fit is None:
-                fit = self._fits[worker] = Fit(self._starts.get(role, DEFAULTS))
+            fit = self._fits.setdefault(role, Fit())
+            ratio = sample.busy_ms / max(1e-6, sample.expected_ms(fit.costs))
+            pace = self._paces.get(worker, 1.0)
+            pace += PACE_WEIGHT * (ratio - pace)
+            self._paces[worker] = min(MOST_PACE, max(1 / MOST_PACE, pace))
             fit.observe(sample)
-            self._starts[role] = fit.costs
         hit = load.hit_tokens_total - before[1].hit_tokens_total
         if hit > 0:
-            self._truth(worker).saw(0.0, hit)
+            self._truth(worker).real += hit
 
     def expects_hit(self, worker: WorkerId, tokens: int) -> None:
         """A prompt was placed for what the index says of it."""
         if tokens > 0:
-            self._truth(worker).saw(tokens, 0.0)
+            self._truth(worker).expects(tokens)
 
     def accuracy(self, worker: WorkerId) -> float | None:
         truth = self._truths.get(worker)
@@ -92,8 +97,9 @@ class Estimates:
         return accuracy is None or accuracy >= TRUSTED_ACCURACY
 
     def forget(self, worker: WorkerId) -> None:
-        """The worker is gone; its coefficients stay with its name."""
+        """The worker is gone; what it taught about its role stays."""
         self._loads.pop(worker, None)
+        self._paces.pop(worker, None)
         self._truths.pop(worker, None)
 
     def ended(self, tenant: str, name: str, new_tokens: int) -> None:

@@ -1,19 +1,20 @@
-"""Coefficients of a worker from what it reports: recursive least squares with forgetting.
+"""Coefficients of workers from what they report: recursive least squares with forgetting.
 
 A report tells how long the steps since the last one took and what they computed. Pure: samples in,
-coefficients out. Values stay within bounds around the shipped ones, so a burst of nonsense (a
-suspended machine, a first compilation) distorts decisions but cannot break them.
+coefficients out. Kept are the normal equations; they are solved inside bounds around the shipped
+values by coordinate descent from the last solution (clipping an unbounded solution would leave the
+valley of good ones). So a burst of nonsense, like a suspended machine or a first compilation,
+distorts decisions for a while but cannot break them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from diptych.router.costs import DEFAULTS, Costs
 from diptych.router.messages import Load
 
 FORGETTING = 0.98
-LOOSENESS = 100.0  # of the shipped values, in their own size: how fast first samples move them
-MAX_SPREAD = 1e3  # of a coefficient that no sample shows: its uncertainty does not grow for ever
+PULL = 1e-4  # towards the start, against a sample's 1: for coefficients that no sample shows
+SWEEPS = 8
 BOUND = 100.0  # a coefficient is at most this many times larger or smaller than shipped
 LONGEST_STEP_MS = 60_000.0
 
@@ -48,16 +49,27 @@ class Sample:
         is_sane = steps > 0 and min(counts) >= 0 and 0 < sample.busy_ms < LONGEST_STEP_MS * steps
         return sample if is_sane else None
 
+    def expected_ms(self, costs: Costs) -> float:
+        """What these steps should have taken."""
+        return (
+            costs.step_ms * self.steps
+            + costs.token_ms * self.tokens
+            + costs.pair_ms * self.pairs
+            + costs.row_ms * self.rows
+            + costs.context_ms * self.context
+        )
+
 
 class Fit:
-    """The coefficients of one worker, as far as its reports show them."""
+    """The coefficients of workers, as far as their reports show them."""
 
     def __init__(self, start: Costs = DEFAULTS) -> None:
         self._shipped = DEFAULTS
         self._scale = [getattr(self._shipped, name) for name in FITTED]
-        self._theta = [getattr(start, n) / s for n, s in zip(FITTED, self._scale, strict=True)]
-        size = len(FITTED)
-        self._spread = [[LOOSENESS * (i == j) for j in range(size)] for i in range(size)]
+        self._start = [getattr(start, n) / s for n, s in zip(FITTED, self._scale, strict=True)]
+        self._theta = list(self._start)
+        self._products = [[0.0] * len(FITTED) for _ in FITTED]  # discounted sum of x · xᵀ
+        self._targets = [0.0] * len(FITTED)  # and of x
         self.samples = 0
         self.costs = start
 
@@ -67,25 +79,19 @@ class Fit:
         counts = (sample.steps, sample.tokens, sample.pairs, sample.rows, sample.context)
         took_ms = sample.busy_ms / sample.steps
         x = [s * c / sample.steps / took_ms for s, c in zip(self._scale, counts, strict=True)]
-        gain_of = [_dot(row, x) for row in self._spread]
-        surprise = 1.0 - _dot(self._theta, x)
-        scale = FORGETTING + _dot(x, gain_of)
-        gain = [g / scale for g in gain_of]
-        self._theta = [
-            min(BOUND, max(1 / BOUND, t + g * surprise))
-            for t, g in zip(self._theta, gain, strict=True)
-        ]
-        grow = [
-            1.0 if row[i] > MAX_SPREAD else FORGETTING**-0.5 for i, row in enumerate(self._spread)
-        ]
-        self._spread = [
-            [(p - gain[i] * gain_of[j]) * grow[i] * grow[j] for j, p in enumerate(row)]
-            for i, row in enumerate(self._spread)
-        ]
+        for row, a in zip(self._products, x, strict=True):
+            row[:] = [FORGETTING * p + a * c for p, c in zip(row, x, strict=True)]
+        self._targets = [FORGETTING * t + c for t, c in zip(self._targets, x, strict=True)]
+        for _ in range(SWEEPS):
+            self._sweep()
         self.samples += 1
         fitted = [t * s for t, s in zip(self._theta, self._scale, strict=True)]
         self.costs = replace(self.costs, **dict(zip(FITTED, fitted, strict=True)))
 
-
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(a, b, strict=True))
+    def _sweep(self) -> None:
+        """Improve one coefficient after another, the others held."""
+        theta = self._theta
+        for i, row in enumerate(self._products):
+            others = sum(p * t for p, t in zip(row, theta, strict=True)) - row[i] * theta[i]
+            wanted = self._targets[i] + PULL * self._start[i] - others
+            theta[i] = min(BOUND, max(1 / BOUND, wanted / (row[i] + PULL)))

@@ -1,6 +1,6 @@
 """Which worker: the fewest expected milliseconds until the user sees the effect, with reasons.
 
-    prefill(w) = queue + min over what may be fetched of [ F + C ]        hybrid: + rows held up · C
+    prefill(w) = queue + min over what may be fetched of [ F + C ] + those held up · C
     decode(d)  = F(missing) + L · gap(n + 1) + n · min(L, rest) · what one row more adds to the gap
 
 All that have room are scored. Of those within `max(10 %, 5 ms)` of the best two are drawn, and the
@@ -33,6 +33,7 @@ class Why(StrEnum):
 
     BUSY = auto()  # every worker that could serve has its hands full
     FAILED = auto()  # those that did not fail just now are busy, or there are none
+    WORTH_IT = auto()  # somebody has room, but the busy one will be done sooner
     NOBODY = auto()  # no such worker is a member
 
 
@@ -49,6 +50,9 @@ class Ask:
     held: Mapping[str, float] = field(
         default_factory=dict
     )  # tokens of the prompt by worker, as the index has it
+    waiting: int = 0  # prompts in the router's queue
+    promised_ms: Mapping[str, float] = field(default_factory=dict)  # work of those that wait for it
+    may_wait: bool = True  # for a busy worker that will be done sooner than all with room
     draw: int = 0  # 64 random bits
     is_blind: bool = False  # load reports are missing everywhere
 
@@ -127,6 +131,8 @@ class Wait:
 
     why: Why
     message: str
+    worker: str = ""  # which is worth waiting for
+    work_ms: float = 0.0  # that it would have to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +167,20 @@ def choose_prefill(
     }
 
     def has_room(c: Candidate) -> bool:
-        if c.queue_ms >= QUEUED_MS:
-            return False
         if c.role is not Role.PREFILL:
             return _has_row(c, ask.capacity)
         return _has_prompt_room(c, ask.prompt_len) and will_have_row[c.namespace]
 
     able += [c for c in decoders if c.role is Role.DECODE and _may_skip(c, ask, able)]
-    return _choose(able, ask, has_room, lambda c: _prompt_score(c, ask), _explain_prompt)
+    crowd = (ask.waiting + sum(c.prompts for c in able)) / len(able)
+    return _choose(
+        able,
+        ask,
+        has_room,
+        lambda c: c.queue_ms < QUEUED_MS,
+        lambda c: _prompt_score(c, ask, crowd),
+        _explain_prompt,
+    )
 
 
 def choose_decode(candidates: Sequence[Candidate], namespace: bytes, ask: Ask) -> Choice | Wait:
@@ -182,7 +194,9 @@ def choose_decode(candidates: Sequence[Candidate], namespace: bytes, ask: Ask) -
     def has_room(c: Candidate) -> bool:
         return _has_row(c, ask.capacity) and _keeps_pace(c, ask)
 
-    return _choose(able, ask, has_room, lambda c: _decode_score(c, ask), _explain_decode)
+    return _choose(
+        able, ask, has_room, lambda c: True, lambda c: _decode_score(c, ask), _explain_decode
+    )
 
 
 def find_path(candidates: Sequence[Candidate]) -> Path:
@@ -209,7 +223,9 @@ def find_path(candidates: Sequence[Candidate]) -> Path:
 # Scores
 
 
-def _prompt_score(c: Candidate, ask: Ask) -> Score:
+def _prompt_score(c: Candidate, ask: Ask, crowd: float) -> Score:
+    """`crowd`: prompts for each worker now. A busy worker stays busy for a while, and as many will
+    be held up by what this prompt takes; by an idle one nobody is."""
     hit = ask.hit(c)
     length = ask.prompt_len
     work_ms, fetch_ms = c.costs.prompt_ms(length - hit, length), 0.0
@@ -219,13 +235,15 @@ def _prompt_score(c: Candidate, ask: Ask) -> Score:
         rest_ms = c.costs.prompt_ms(length - hit - more, length)
         if fetching_ms + rest_ms < work_ms:
             work_ms, fetch_ms = rest_ms, fetching_ms
-    queue_ms = c.queue_ms
+    queue_ms = c.queue_ms + ask.promised_ms.get(c.rank.worker_id, 0.0)
+    held_up = crowd if c.prompts else 0.0
     if c.foreign_prompts:  # taken to be like this one
         queue_ms += c.foreign_prompts * c.costs.prompt_ms(length, length)
     if c.role is Role.PREFILL:
         fetch_ms += c.costs.fetching_ms(length)  # the hand-over that the others spare
-        return Score(queue_ms, fetch_ms, work_ms, hit=hit)
-    return Score(queue_ms, fetch_ms, work_ms, others_ms=c.rows * work_ms, hit=hit)
+        return Score(queue_ms, fetch_ms, work_ms, held_up * work_ms, hit)
+    decoding = max(0, c.rows - c.prompts)
+    return Score(queue_ms, fetch_ms, work_ms, (held_up + decoding) * work_ms, hit)
 
 
 def _decode_score(c: Candidate, ask: Ask) -> Score:
@@ -245,7 +263,7 @@ def _explain_prompt(c: Candidate, ask: Ask, score: Score) -> str:
     if score.fetch_ms >= 0.5:
         parts.append(f"{score.fetch_ms:.0f} to move KV")
     if score.others_ms >= 0.5:
-        parts.append(f"{score.others_ms:.0f} for {c.rows} rows held up")
+        parts.append(f"{score.others_ms:.0f} for those held up")
     return f"{score.total_ms:.0f} ms expected: {', '.join(parts)}"
 
 
@@ -304,6 +322,7 @@ def _choose(
     able: Sequence[Candidate],
     ask: Ask,
     has_room: Callable[[Candidate], bool],
+    takes: Callable[[Candidate], bool],
     score: Callable[[Candidate], Score],
     explain: Callable[[Candidate, Ask, Score], str],
 ) -> Choice | Wait:
@@ -316,9 +335,17 @@ def _choose(
     if not scored:
         why = Why.FAILED if avoided and trusted else Why.BUSY
         return Wait(why, f"{len(pool)} of {len(able)} workers are fit, and busy")
-    best_ms = min(s.total_ms for s, _ in scored)
-    margin_ms = max(NEAR_MS, (STALE_RATIO if ask.is_blind else NEAR_RATIO) * best_ms)
-    near = [(s, c) for s, c in scored if s.total_ms <= best_ms + margin_ms]
+    taking = [(s, c) for s, c in scored if takes(c)]
+    if not taking:
+        return Wait(Why.BUSY, f"all of {len(scored)} workers have {QUEUED_MS:.0f} ms to do")
+    best, at = min(scored if ask.may_wait else taking, key=lambda pair: pair[0].total_ms)
+    ratio = STALE_RATIO if ask.is_blind else NEAR_RATIO
+    margin_ms = max(NEAR_MS, ratio * (best.total_ms - best.others_ms))
+    near = [(s, c) for s, c in taking if s.total_ms <= best.total_ms + margin_ms]
+    if not near:
+        name = at.rank.worker_id
+        message = f"{name} is busy, and will still be done sooner: {explain(at, ask, best)}"
+        return Wait(Why.WORTH_IT, message, name, best.work_ms)
     taken, chosen = _pick(near, ask)
     reasons = [explain(chosen, ask, taken)]
     if len(near) > 1:

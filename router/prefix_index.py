@@ -133,9 +133,11 @@ class PrefixIndex:
         self._expire(now_s)
         until_s, bit = now_s + PREDICTED_S, holder.bit
         fresh = []
+        is_tight = 2 * len(self._mask_of) >= self.max_blocks  # or the order does not matter yet
         for key in keys:
-            mask = self._mask_of.pop(key, 0)
-            if mask:
+            mask = self._mask_of.get(key, 0)
+            if mask and is_tight:
+                del self._mask_of[key]
                 self._mask_of[key] = mask  # used last
             if not mask & bit:
                 self._predicted.setdefault(key, {})[bit] = until_s

@@ -254,10 +254,10 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.INDEX_BLOCKS.at(len(index))
         yield m.INDEX_GAPS.at(index.gaps_total)
         yield m.INDEX_EVICTED.at(index.evicted_total)
-        silent = len(dispatcher.load_only())
+        silent = len(dispatcher.chooser.load_only())
         yield m.INDEX_MEMBERS.at(silent, "load_only")
         yield m.INDEX_MEMBERS.at(len(index.holders()), "announcing")
-        for worker, accuracy in dispatcher.accuracies():
+        for worker, accuracy in dispatcher.chooser.accuracies():
             yield m.INDEX_ACCURACY.at(accuracy, worker)
 
     def _tell_fleet(self) -> None:

@@ -18,18 +18,21 @@ from diptych.router.simulation.workers import Job
 BLOCK_TOKENS = 512
 
 
-def read(path: Path, limit: int | None = None) -> list[Job]:
-    """The first requests of a trace, in order of arrival; the form goes by the name."""
+def read(path: Path, limit: int | None = None, *, whole_blocks: bool = True) -> list[Job]:
+    """The first requests of a trace, in order of arrival; the form goes by the name.
+
+    `whole_blocks`: without the block at the end of a prompt that is not full.
+    """
     with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as file:
-        rows = _mooncake(file) if ".jsonl" in path.name else _azure(file)
+        rows = _mooncake(file, whole_blocks) if ".jsonl" in path.name else _azure(file)
         jobs = [job for job, _ in zip(rows, range(limit or 10**9), strict=False)]
     return sorted(jobs, key=lambda job: job.at_s)
 
 
-def _mooncake(lines: Iterator[str]) -> Iterator[Job]:
+def _mooncake(lines: Iterator[str], whole_blocks: bool) -> Iterator[Job]:
     for number, line in enumerate(lines):
         row = json.loads(line)
-        full = row["input_length"] // BLOCK_TOKENS
+        full = row["input_length"] // BLOCK_TOKENS if whole_blocks else None
         blocks = tuple(block(i) for i in row["hash_ids"][:full])
         at_s = row["timestamp"] / 1000
         yield Job(number, at_s, row["input_length"], row["output_length"], blocks)

@@ -62,6 +62,9 @@ def test_an_equal_prompt_follows_before_anything_is_announced() -> None:
     prompt = blocks(*range(1, 63))
     first = worker_of(house.answers_to(house.want(1000, hashes=prompt)))
     house.now_s += 0.04  # it should be nearly computed
+    busy = {f"prefill-{i}" for i in (1, 2, 3)} - {first}
+    for worker in busy:
+        house.report(worker, waiting=2)  # another router's
     answer = house.answers_to(house.want(1000, hashes=prompt))
     assert worker_of(answer) == first
     assert isinstance(answer, PrefillAt)
@@ -72,11 +75,34 @@ def test_an_equal_prompt_follows_before_anything_is_announced() -> None:
     assert "1000 of 1000 tokens" in answer.reasons[0]
 
 
+def test_those_who_wait_for_a_busy_holder_hold_up_nobody_else() -> None:
+    house = House("prefill-1", "prefill-2", "decode-1", slots=64)
+    held = blocks(*range(1, 63))
+    announce(house, "prefill-1", *held_numbers())
+    announce(house, "prefill-2", 99)
+    leases = [house.want(1000, hashes=held) for _ in range(12)]
+    answers = house.answers()
+    at = [worker_of(answers[n]) for n in leases if isinstance(answers[n], PrefillAt)]
+    assert "prefill-1" in at
+    stranger = house.want(10, hashes=())
+    answers |= house.answers()
+    assert isinstance(answers[stranger], PrefillAt | Queued)
+    for _ in range(100):
+        for worker in ("prefill-1", "prefill-2"):
+            house.report(worker)
+        answers |= house.answers(0.1)
+    assert all(isinstance(answers[lease], PrefillAt) for lease in (*leases, stranger))
+
+
+def held_numbers() -> range:
+    return range(1, 63)
+
+
 def test_r13_a_worker_that_announces_nothing_is_flagged_and_chosen_by_its_load() -> None:
     house = House("prefill-1", "prefill-2", "decode-1", slots=64)
     announce(house, "prefill-1", 1)
     announce(house, "decode-1", 1)
-    assert house.dispatcher.load_only() == ["prefill-2"]
+    assert house.dispatcher.chooser.load_only() == ["prefill-2"]
     busy = [house.want(800, hashes=blocks(2)) for _ in range(2)]
     answers = house.answers()
     assert {worker_of(answers[lease]) for lease in busy} == {"prefill-1", "prefill-2"}
@@ -87,7 +113,7 @@ def test_an_index_that_is_wrong_about_a_worker_stops_counting() -> None:
     announce(house, "prefill-1", *range(1, 63))
     announce(house, "prefill-2", 99)
     computed = []
-    for _ in range(12):  # what the index promises is never there
+    for _ in range(24):  # what the index promises is never there
         lease = house.want(1000, hashes=blocks(*range(1, 63)))
         answer = house.answers()[lease]
         assert isinstance(answer, PrefillAt)
@@ -97,7 +123,7 @@ def test_an_index_that_is_wrong_about_a_worker_stops_counting() -> None:
         finish(house, lease)
         house.report("prefill-1")
     assert computed[0].startswith("8 of 1000 tokens")
-    assert dict(house.dispatcher.accuracies())["prefill-1"] < 0.7
+    assert dict(house.dispatcher.chooser.accuracies())["prefill-1"] < 0.7
     assert computed[-1].startswith("1000 of 1000 tokens")
 
 
@@ -111,6 +137,20 @@ def test_a_worker_gets_no_more_than_a_little_work_ahead() -> None:
     assert not any(isinstance(a, PrefillAt) for a in house.answers().values())  # it is computed now
     following = house.answers(0.04)
     assert sum(isinstance(a, PrefillAt) for a in following.values()) == 1
+
+
+def test_a_prompt_that_is_done_does_not_hide_the_one_computed_behind_it() -> None:
+    house = House("prefill-1", "decode-1", slots=64)
+    first, second = house.want(900), house.want(900)
+    house.answers()
+    for lease in (first, second):  # each is a single chunk
+        house.progress(lease, LAST_CHUNK)
+    house.answers(0.03)
+    house.progress(first, FIRST_TOKEN)
+    given_ms = house.dispatcher.chooser.given_ms(house.now_s)
+    assert given_ms[0] > 30
+    house.progress(second, FIRST_TOKEN)
+    assert house.dispatcher.chooser.given_ms(house.now_s) == [0.0]
 
 
 # Overload

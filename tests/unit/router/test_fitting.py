@@ -53,7 +53,7 @@ def test_noise_does_not_lead_astray_and_a_change_is_followed() -> None:
         true = Costs(token_ms=token_ms)
         for _ in range(300):
             fit.observe(sample_of(true, chance, noise=0.2))
-        assert abs(fit.costs.prompt_ms(8000, 8000) / true.prompt_ms(8000, 8000) - 1) < 0.1
+        assert abs(fit.costs.prompt_ms(8000, 8000) / true.prompt_ms(8000, 8000) - 1) < 0.15
 
 
 def test_a_worker_that_only_decodes_leaves_the_costs_of_prompts_alone() -> None:
@@ -96,6 +96,18 @@ def test_reports_without_steps_or_with_totals_that_fell_say_nothing() -> None:
     assert Sample.between(before, after) == Sample(2.0, 2, 10, 0, 0, 0)
 
 
+def test_coefficients_at_the_edge_of_what_is_allowed_are_found() -> None:
+    """A mock: a step and a position cost nothing, a token a thirtieth of what is shipped."""
+    fit, chance = Fit(), random.Random("edge")
+    for _ in range(200):
+        steps, tokens = chance.randint(1, 12), 0
+        for _ in range(steps):
+            tokens += 512 * chance.randint(1, 40)
+        busy_ms = 0.1 * steps + tokens / 1024
+        fit.observe(Sample(busy_ms, steps, tokens, tokens * chance.randint(0, 10_000), 0, 0))
+    assert abs(fit.costs.prompt_ms(10_000, 10_000) / (0.1 + 10_000 / 1024) - 1) < 0.05
+
+
 def test_a_new_worker_starts_with_what_others_of_its_role_have_shown() -> None:
     estimates, chance = Estimates(), random.Random("role")
     true, load = Costs(token_ms=0.2), Load()
@@ -125,11 +137,11 @@ def test_an_index_that_is_wrong_about_a_worker_loses_trust_and_can_win_it_back()
         estimates.reported(W, Role.PREFILL, LIFE, Load(hit_tokens_total=hits))
 
     estimates.reported(W, Role.PREFILL, LIFE, Load())
-    serve(ACCURACY_LEAST - 1, 0)
+    for _ in range(ACCURACY_LEAST - 1):
+        serve(1000, 100)
     assert estimates.accuracy(W) is None
     assert estimates.is_trusted(W)  # too little is known
-    for _ in range(10):
-        serve(1000, 100)
+    serve(1000, 100)
     assert not estimates.is_trusted(W)
     for _ in range(200):
         serve(1000, 990)
