@@ -146,7 +146,7 @@ class MemoryTier:
         for together in by_bytes.values():
             whole = memoryview(together[0].payload.obj).nbytes
             size = sum(len(item.payload) for item in together)
-            if size >= SHARED_FROM * whole and self._make_room(whole):
+            if SHARED_FROM * whole <= size <= whole and self._make_room(whole):
                 lump = Lump(whole)
                 self.used_bytes += whole
                 found |= {(item.kind, item.name): (item, lump) for item in together}

@@ -21,7 +21,7 @@ MS_A_TOKEN: Final = 0.031  # of a prefill node: 73,700 tokens/s, 44 % of them co
 TWICE_AT_TOKENS: Final = 65_536  # attention doubles the cost of a token about here
 MUCH_BETTER: Final = 2.0
 USABLE: Final = 0.8  # of the capacity, for promises
-HALF_AFTER_S: Final = 3_600.0  # idle; then as one over the time, since turns come in bursts
+HALF_AFTER_S: Final = 60.0  # idle; then as one over the time, since turns come in bursts
 
 
 class Rank(IntEnum):

@@ -112,7 +112,8 @@ class Replay:
         parents = [self._origin.scope, *chain]
         crc = checksum(PAYLOAD)
         for i in range(start, len(chain)):
-            yield Item(self._origin, PartKind.BLOCK, chain[i], parents[i], i, True, crc, PAYLOAD)
+            own = memoryview(bytes(PAYLOAD))
+            yield Item(self._origin, PartKind.BLOCK, chain[i], parents[i], i, True, crc, own)
 
 
 async def replay(

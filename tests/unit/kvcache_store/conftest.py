@@ -34,6 +34,12 @@ def make_disk(tmp_path: Path, clock: FakeClock) -> Iterator[MakeDisk]:
 
     def make(capacity_bytes: int = 8 << 20, volume: Volume | None = None, **more: Any) -> DiskTier:
         disk = DiskTier(volume or Folder(tmp_path / "v"), capacity_bytes, clock=clock, **more)
+        for dead in made:  # a life that a crash has ended keeps no files
+            for segment in dead.segments.all():
+                if segment.appender is not None:
+                    segment.appender.close()
+                    segment.appender = None
+        made.clear()
         disk.open()
         made.append(disk)
         return disk

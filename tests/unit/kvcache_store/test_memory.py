@@ -1,6 +1,7 @@
 """The memory tier."""
 
 import random
+from dataclasses import replace
 
 from diptych.core.ids import BlockHash
 from diptych.kvcache_store.items import Item
@@ -85,6 +86,14 @@ def test_a_small_part_of_a_large_piece_is_copied() -> None:
     assert tier.used_bytes == 1000
     assert held.item == chain[0]
     assert held.item.payload.obj is not chain[0].payload.obj
+
+
+def test_parts_that_lie_over_each_other_are_counted_each() -> None:
+    tier = MemoryTier(16_000)
+    same = items_of(ALICE, range(1))[0]
+    aliases = [replace(same, name=BlockHash(bytes([i]) * 16)) for i in range(5)]
+    tier.put(aliases, CHAT, ADMISSION)
+    assert tier.used_bytes == 5000
 
 
 def test_what_is_larger_than_the_tier_is_not_held() -> None:
