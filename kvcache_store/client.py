@@ -9,7 +9,15 @@ from typing import Self
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Stored
-from diptych.kvcache_store.chains import ClientCounts, Fetched, Hit, Outcome, Run, StoreClient
+from diptych.kvcache_store.chains import (
+    LOOKUP_S,
+    ClientCounts,
+    Fetched,
+    Hit,
+    Outcome,
+    Run,
+    StoreClient,
+)  # fmt: skip
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.wire import Whose
@@ -56,8 +64,10 @@ class StoreTier:
     What it keeps waits in order and in bounded memory; when that is full, the newest is dropped.
     """
 
-    def __init__(self, addresses: Sequence[str], worker_id: WorkerId) -> None:
-        self._client = StoreClient(addresses, worker_id)
+    def __init__(
+        self, addresses: Sequence[str], worker_id: WorkerId, *, lookup_s: float = LOOKUP_S
+    ) -> None:
+        self._client = StoreClient(addresses, worker_id, lookup_s=lookup_s)
         self._namespace = self._layout_hash = b""
         self._waiting: asyncio.Queue[Run] = asyncio.Queue()
         self._waiting_bytes = 0

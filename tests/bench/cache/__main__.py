@@ -26,13 +26,14 @@ def main() -> None:
     parser.add_argument("--only", choices=["first-token", "replay"])
     parser.add_argument("--prompts", type=int, default=7, help="of 2,000 tokens, for each median")
     parser.add_argument("--requests", type=int, default=150, help="of each trace; 0: all")
-    parser.add_argument("--within-s", type=float, default=30.0, help="of each replay")
+    parser.add_argument("--within-s", type=float, default=25.0, help="of each replay")
     parser.add_argument("--conversation", type=Path, help="Mooncake's conversation trace, whole")
     parser.add_argument("--synthetic", type=Path, help="Mooncake's synthetic trace, whole")
     parser.add_argument("--agents", type=Path, help="agent runs of tau-bench, all of them")
     parser.add_argument("--json", type=Path, help="also append the figures to this file")
     options = parser.parse_args()
     console = Console()
+    console.width = max(console.width, 120)  # of tables
     figures: list[Figure | Replayed] = []
     if options.only != "replay":
         figures += first_tokens(console, options.prompts)
