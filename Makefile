@@ -42,6 +42,9 @@ bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy
 bench-cache: setup  ## First tokens by where KV is found; hits of public traces by tier, next to the ideal
 	$(BIN)/python tests/bench/cache
 
+bench-store-trace: setup  ## Hit rates of the cache tier on public traces, next to a cache without limit
+	$(BIN)/python tests/bench/store_trace.py
+
 fault: setup  ## Only the tests that strike workers
 	$(BIN)/pytest tests/fault
 
@@ -71,4 +74,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-cache bench-kernels conformance fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-cache bench-kernels conformance fault gpu
