@@ -13,14 +13,17 @@ from diptych.kvcache_store.chains import LOOKUP_S, ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
 from diptych.kvcache_store.messages import Whose
+from diptych.kvcache_store.remote_desk import RemoteDesk
+from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
+from diptych.transport.channel import connect, deadline
 from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
-    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "StoreClient", "StoreTier", "Tier",
-    "Transport", "Whose",
+    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
+    "Tier", "Transport", "Whose", "stats",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
@@ -153,6 +156,12 @@ class StoreTier:
 
     def _whose(self, owner: Owner) -> Whose:
         return Whose(self._namespace, self._layout_hash, owner.scope, owner.tenant)
+
+
+async def stats(address: str, timeout_s: float) -> Stats:
+    """What a node holds; Lost or Expired if it does not answer."""
+    async with connect(address) as channel, deadline(timeout_s, f"the store at {address}"):
+        return await RemoteDesk(channel).stats()
 
 
 def runs_of(items: Sequence[Kept], whose: WhoseOf) -> list[Run]:

@@ -12,7 +12,7 @@ from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
 from diptych.engine.build import build_engine
-from diptych.engine.measures import Measures, readings
+from diptych.engine.measures import Measures, Work, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.kvcache_store.client import StoreTier
@@ -82,7 +82,13 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            reporter = Reporter(
+                settings.router,
+                join,
+                lambda: _load(engine, service, measures.work),
+                on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
+                block_log=engine.block_log,
+            )
             async with asyncio.TaskGroup() as group:
                 work = [
                     group.create_task(reporter.run()),
@@ -116,10 +122,11 @@ def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> J
         num_blocks=counts.num_blocks,
         num_slots=counts.num_slots,
         pid=os.getpid(),
+        keep_tokens=engine.keep_tokens,
     )
 
 
-def _load(engine: EnginePort, service: PrefillService) -> Load:
+def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
     counts = engine.counts()
     return Load(
         running=counts.running,
@@ -135,6 +142,12 @@ def _load(engine: EnginePort, service: PrefillService) -> Load:
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
         preemptions_total=counts.preemptions_total,
+        busy_us_total=work.busy_us,
+        steps_total=work.steps,
+        prompt_rows_total=work.prompt_rows,
+        prompt_pairs_total=work.prompt_pairs,
+        decode_rows_total=work.decode_rows,
+        decode_context_total=work.decode_context,
         draining=service.sessions.is_draining,
     )
 

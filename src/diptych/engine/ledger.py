@@ -21,11 +21,12 @@ from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
+from diptych.engine.block_log import BlockLog
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
 from diptych.engine.imports import Import, brought
 from diptych.engine.loading import Load, Local
-from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.outcome import Failure, Outcome, Scored
 from diptych.engine.planner import Planner
 from diptych.engine.pools import Hit, Holding, Note, Pools
 from diptych.engine.port import Counts, Pages
@@ -89,6 +90,11 @@ class Ledger:
     def has_work(self) -> bool:
         """Whether there is something to compute, now or once pages are free, or to commit."""
         return bool(self._running or self._queue or self._unretired)
+
+    @property
+    def block_log(self) -> BlockLog:
+        """Changes of the prefix cache; any thread may read it."""
+        return self._pools.blocks.cache.log
 
     def submit(
         self, generation: Generation, *, hold: bool, ready: bool = True, now_s: float = 0.0
@@ -266,7 +272,7 @@ class Ledger:
         if failed.idle:
             return []
         self._begin_retire(failed)
-        rows = [self._end(p.request, message) for p in failed.pieces if not p.request.ended]
+        rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
@@ -315,8 +321,8 @@ class Ledger:
         self._pools.begin_retire(plan.step)
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
-        if isinstance(outcome, Broken):
-            return self._end(request, outcome.message)
+        if isinstance(outcome, Failure):
+            return self._end(request, outcome)
         is_first = len(request.tokens) == len(request.generation.tokens)
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
@@ -344,10 +350,15 @@ class Ledger:
             cached_disk=brought(request, cached, grain, "disk"),
         )
 
-    def _end(self, request: Request, message: str) -> Row:
+    def _end(self, request: Request, failure: Failure) -> Row:
         del self._running[request.key]
         self._release(request)
-        return Row(request.key, finish=Finish.ERROR, message=message)
+        return Row(
+            request.key,
+            finish=Finish.ERROR,
+            message=failure.message,
+            is_contradiction=isinstance(failure, BadRequest),
+        )
 
     def _release(self, request: Request) -> None:
         request.ended = True

@@ -14,6 +14,7 @@ from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
 from diptych.core.step import StepOutput
+from diptych.engine.block_log import BlockLog
 from diptych.engine.guide import Guide
 from diptych.engine.guides import Guides
 from diptych.engine.loading import Rates
@@ -111,6 +112,14 @@ class Engine:
     @property
     def max_model_len(self) -> int:
         return self._ledger.bounds.max_model_len
+
+    @property
+    def keep_tokens(self) -> int:
+        return max(1, self._ledger.limits.keep)
+
+    @property
+    def block_log(self) -> BlockLog:
+        return self._ledger.block_log
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         key = generation.key

@@ -10,6 +10,7 @@ from typing import Protocol
 from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
+from diptych.engine.block_log import BlockLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,16 @@ class EnginePort(Protocol):
 
     @property
     def max_model_len(self) -> int: ...
+
+    @property
+    def keep_tokens(self) -> int:
+        """The last tokens of a prompt so many are computed whatever is cached."""
+        ...
+
+    @property
+    def block_log(self) -> BlockLog:
+        """What its prefix cache takes in and gives up; any thread may read it."""
+        ...
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         """Queue a prompt. Returns when it is queued; BadRequest if it can never fit, or if its

@@ -182,7 +182,9 @@ class _Lease:
         if last_chunk_started:
             self._place_decode()
 
-    async def again(self, attempt: int, failed_worker: str, why: str, have: Have) -> None:
+    async def again(
+        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+    ) -> None:
         self._hops.agains.append((attempt, have))
         self._attempt = attempt
         if have is Have.TICKET:
