@@ -45,6 +45,9 @@ conformance: setup  ## Other people's clients against a running platform (ONLY=l
 bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
 	$(BIN)/python tests/bench/store.py
 
+bench-cache: setup  ## First tokens by where KV is found; hits of public traces by tier, next to the ideal
+	$(BIN)/python tests/bench/cache
+
 bench-store-trace: setup  ## Hit rates of the cache tier on public traces, next to a cache without limit
 	$(BIN)/python tests/bench/store_trace.py
 
@@ -77,4 +80,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-router simulate bench-kernels conformance fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-cache bench-router simulate bench-kernels conformance fault gpu

@@ -9,7 +9,7 @@ from typing import Self
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Stored
-from diptych.kvcache_store.chains import ClientCounts, StoreClient
+from diptych.kvcache_store.chains import LOOKUP_S, ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
 from diptych.kvcache_store.messages import Whose
@@ -61,8 +61,10 @@ class StoreTier:
     What it keeps waits in order and in bounded memory; when that is full, the newest is dropped.
     """
 
-    def __init__(self, addresses: Sequence[str], worker_id: WorkerId) -> None:
-        self._client = StoreClient(addresses, worker_id)
+    def __init__(
+        self, addresses: Sequence[str], worker_id: WorkerId, *, lookup_s: float = LOOKUP_S
+    ) -> None:
+        self._client = StoreClient(addresses, worker_id, lookup_s=lookup_s)
         self._namespace = self._layout_hash = b""
         self._waiting: asyncio.Queue[Run] = asyncio.Queue()
         self._waiting_bytes = 0

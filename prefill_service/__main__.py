@@ -24,6 +24,7 @@ from diptych.telemetry.aliases import show_aliases
 from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
+from diptych.transport.allocator import keep_freed_memory
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
     logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
+    keep_freed_memory()  # halves what copies for the cache tier cost the engine's thread
     tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
     asyncio.run(_serve(settings, tracer))
     if tracer is not None:

@@ -5,13 +5,8 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,65 +16,8 @@ from diptych.core.ids import WorkerId
 from diptych.kvcache_store.client import Retention, StoreClient
 from diptych.kvcache_store.tenants import Receipt
 from diptych.testing.platform import environment
+from diptych.testing.store_process import StoreProcess, store_process
 from diptych.testing.stores import Text, bring
-
-START_S = 20.0
-
-
-@dataclass
-class Process:
-    """`diptych store` on a folder, on one address over all its lives."""
-
-    folder: Path
-    flags: tuple[str, ...] = ()
-    port: int = field(default_factory=lambda: _free_port())
-    running: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "diptych.cli", "store", "--listen", self.address]
-        self.running = subprocess.Popen(
-            [*command, "--data-dir", str(self.folder), *self.flags],
-            env=environment(),
-            stderr=subprocess.DEVNULL,
-        )
-        deadline_s = time.monotonic() + START_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                assert self.running.poll() is None, "the store ended at once"
-                assert time.monotonic() < deadline_s, "the store does not answer"
-                time.sleep(0.02)
-
-    def end(self, number: signal.Signals) -> int:
-        assert self.running is not None
-        self.running.send_signal(number)
-        code = self.running.wait(20)
-        self.running = None
-        return code
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextmanager
-def process(folder: Path, *flags: str) -> Iterator[Process]:
-    one = Process(folder, flags)
-    one.start()
-    try:
-        yield one
-    finally:
-        if one.running is not None:
-            one.end(signal.SIGKILL)
 
 
 def diptych(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -93,13 +31,13 @@ def diptych(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def client_of(store: Process) -> StoreClient:
+def client_of(store: StoreProcess) -> StoreClient:
     return StoreClient([store.address], WorkerId("prefill-1"), lookup_s=5.0)
 
 
 async def test_sigterm_writes_what_is_queued(tmp_path: Path) -> None:
     text = Text("alice", range(200), size_bytes=20_000)
-    with process(tmp_path) as store:
+    with store_process(tmp_path) as store:
         client = client_of(store)
         outcome = await client.put(text.run(anchors=[199]), deadline_s=10)  # nobody awaits the disk
         assert outcome.sent == 201
@@ -121,7 +59,7 @@ def workload(draw: random.Random) -> list[Text]:
     return texts
 
 
-async def strike(store: Process, draw: random.Random, lives: int) -> tuple[int, int]:
+async def strike(store: StoreProcess, draw: random.Random, lives: int) -> tuple[int, int]:
     """Kill at random points of a random workload; (blocks found, blocks said to be on disk)."""
     texts = workload(draw)
     on_disk: dict[int, int] = {}  # by number of the text, blocks
@@ -153,7 +91,7 @@ async def strike(store: Process, draw: random.Random, lives: int) -> tuple[int, 
     return found, sum(on_disk.values())
 
 
-async def _kill(store: Process, after_s: float) -> None:
+async def _kill(store: StoreProcess, after_s: float) -> None:
     await asyncio.sleep(after_s)
     await asyncio.to_thread(store.end, signal.SIGKILL)
 
@@ -174,7 +112,7 @@ def check_balance(folder: Path) -> None:
 async def test_f14_f15_a_store_killed_at_random_points_finds_what_it_said_was_on_disk(
     tmp_path: Path,
 ) -> None:
-    with process(tmp_path) as store:
+    with store_process(tmp_path) as store:
         found, promised = await strike(store, random.Random(15), lives=6)
         assert promised > 300
         assert found > 0.99 * promised
@@ -193,7 +131,7 @@ async def test_killed_with_encryption_and_little_room_it_still_serves_nothing_wr
         "--cache-memory-bytes",
         "1048576",
     )
-    with process(tmp_path, *room) as store:
+    with store_process(tmp_path, *room) as store:
         await strike(store, random.Random(16), lives=3)
         check_balance(tmp_path)
 
@@ -201,14 +139,14 @@ async def test_killed_with_encryption_and_little_room_it_still_serves_nothing_wr
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_killed_a_hundred_times(tmp_path: Path) -> None:
-    with process(tmp_path) as store:
+    with store_process(tmp_path) as store:
         found, promised = await strike(store, random.Random(100), lives=100)
         assert found > 0.99 * promised
         check_balance(tmp_path)
 
 
 async def test_an_operator_sees_lists_verifies_and_deletes(tmp_path: Path) -> None:
-    with process(tmp_path, "--cache-encrypt") as store:
+    with store_process(tmp_path, "--cache-encrypt") as store:
         client = client_of(store)
         for tenant in ("alice", "bob"):
             text = Text(tenant, range(20))
@@ -236,7 +174,7 @@ async def test_an_operator_sees_lists_verifies_and_deletes(tmp_path: Path) -> No
 
 
 async def test_a_folder_can_be_looked_at_without_a_store(tmp_path: Path) -> None:
-    with process(tmp_path, "--cache-disk-bytes", str(64 << 20)) as store:
+    with store_process(tmp_path, "--cache-disk-bytes", str(64 << 20)) as store:
         client = client_of(store)
         await client.put(Text("alice", range(20)).run(), deadline_s=10, await_disk=True)
         await client.close()
@@ -254,7 +192,7 @@ async def test_a_folder_can_be_looked_at_without_a_store(tmp_path: Path) -> None
 
 
 def test_a_folder_has_one_store(tmp_path: Path) -> None:
-    with process(tmp_path):
+    with store_process(tmp_path):
         other = subprocess.run(
             [sys.executable, "-m", "diptych.cli", "store", "--listen", "127.0.0.1:0"],
             capture_output=True,
@@ -282,7 +220,7 @@ def test_no_cache_is_said_plainly(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
-    with process(tmp_path) as store:
+    with store_process(tmp_path) as store:
 
         async def fill() -> None:
             client = client_of(store)

@@ -111,7 +111,18 @@ async def kill_prefill(running: Platform) -> None:
 
 @pytest.mark.timeout(400)
 async def test_a_hit_of_any_tier_gives_the_tokens_of_a_cold_run(tmp_path: Path) -> None:
-    first = [Conversation.begun(number) for number in range(NUM_CONVERSATIONS)]
+    await compare_all_places(tmp_path, NUM_CONVERSATIONS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+async def test_hits_of_many_conversations_give_the_tokens_of_a_cold_run(tmp_path: Path) -> None:
+    await compare_all_places(tmp_path, 10 * NUM_CONVERSATIONS)
+
+
+async def compare_all_places(tmp_path: Path, count: int) -> None:
+    """Two turns of so many conversations: computed, and found at each place where KV can be."""
+    first = [Conversation.begun(number) for number in range(count)]
     with platform(tmp_path, *FLAGS) as running:
         async with httpx.AsyncClient(base_url=running.base_url, timeout=120) as client:
             asker = Asker(client)

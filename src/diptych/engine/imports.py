@@ -104,5 +104,5 @@ class Imports:
 
 def brought(request: Request, cached: int, grain: int, tier: str) -> int:
     """Of a prompt's `cached` positions, those in blocks that came from a tier."""
-    used = request.brought[: max(0, cached // grain - request.brought_from)]
-    return grain * sum(stored.tier == tier for stored in used)
+    end = cached // grain
+    return grain * sum(where == tier for i, where in request.brought.items() if i < end)

@@ -41,13 +41,12 @@ from diptych.engine.tier import Owner, Stored
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A chain to ask the cache tier for, from the last block on that is here."""
+    """A chain to ask the cache tier for, from behind the last anchor on that is here."""
 
     request: Request
     owner: Owner
     local: Local
     chain: tuple[BlockHash, ...]
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,7 @@ class Ledger:
         if local.anchored == usable:
             return None
         chain.name(usable - 1, request.tokens)
-        start = max(0, local.blocks - 1)
-        return Missing(request, request.owner, local, tuple(chain.names[:usable]), start)
+        return Missing(request, request.owner, local, tuple(chain.names[:usable]))
 
     def begin_import(self, missing: Missing, load: Load) -> Import | None:
         """Pages for what a request lacks; None if it must do without, or was given up."""
@@ -150,7 +148,7 @@ class Ledger:
     def end_import(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
         """The first pages so many hold their blocks; whoever waits for them is told."""
         self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
-        ended.request.brought_from, ended.request.brought = ended.first, tuple(arrived)
+        ended.request.brought |= {i: s.tier for i, s in enumerate(arrived, ended.first)}
 
     def take_notes(self) -> list[Note]:
         """What the cache tier may copy, until the next plan."""

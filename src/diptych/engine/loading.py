@@ -70,10 +70,9 @@ def choose(
 ) -> Load | None:
     """What to load; None if nothing is worth it.
 
-    `stored[0]` is the block before the first that is missing here (it may have an anchor that is
-    missing), or the first of all.
+    `stored[0]` is the block behind the last anchor here: blocks may be here without theirs.
     """
-    offset = max(0, local.blocks - 1)
+    offset = local.anchored
     usable = list(stored)
     if limits.deterministic:
         full = (index for index, block in enumerate(usable) if not block.full_window)

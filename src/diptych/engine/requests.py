@@ -1,6 +1,6 @@
 """A sequence inside the engine: its tokens, its pages, how far it is, when it ends."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diptych.core.errors import BadRequest
 from diptych.core.ids import Key
@@ -12,7 +12,7 @@ from diptych.engine.history import History
 from diptych.engine.port import Pages
 from diptych.engine.prefix_cache import Chain
 from diptych.engine.swap import SwapCopy
-from diptych.engine.tier import Owner, Stored
+from diptych.engine.tier import Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ class Request:
     rank: int = 1  # its class, as an index into PRIORITIES; waiting makes it more urgent
     cached: int | None = None  # positions that came from the prefix cache; None: not admitted yet
     chain: Chain | None = None  # None: nothing of it is cached
-    brought_from: int = 0  # the first block that came from the cache tier for it
-    brought: tuple[Stored, ...] = ()  # and from where in the tier it and those behind it came
+    brought: dict[int, str] = field(default_factory=dict)  # blocks that came from a tier, and which
     swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
     guide: Guide | None = None  # what its output must be; the sampler's, like the rest

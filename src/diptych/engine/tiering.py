@@ -44,10 +44,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The blocks of an import whose bytes were verified, from its first on, and its anchor."""
+    """The blocks of an import whose bytes were verified, from its first on; its anchor is last."""
 
     blocks: Sequence[Stored] = ()
-    has_anchor: bool = False
+    is_whole: bool = False
 
 
 class Tiering:
@@ -82,19 +82,37 @@ class Tiering:
         missing = await self._ask(lambda: self._ledger.missing(key))
         if missing is None:
             return
-        found = await self._tier.find(missing.owner, missing.chain, missing.start)
-        load = choose(
+        found = await self._tier.find(missing.owner, missing.chain, missing.local.anchored)
+        stored = found.stored
+        load = self._choose(missing, stored)
+        if load is None:
+            if stored:
+                self._rates.passed_over()
+            return
+        come = await self._load(missing, load, found)
+        if come is None or come.is_whole:
+            return
+        # What did not come is not there. Maybe there is an anchor before it.
+        missing = await self._ask(lambda: self._ledger.missing(key))
+        if missing is None or missing.local.anchored != found.start:
+            return
+        end = min(load.first + len(come.blocks), load.blocks - 1)
+        load = self._choose(missing, stored[: end - found.start])
+        if load is not None:
+            await self._load(missing, load, found)
+
+    def _choose(self, missing: Missing, stored: Sequence[Stored]) -> Load | None:
+        return choose(
             missing.local,
-            found.stored,
+            stored,
             self._ledger.limits,
             self._rates,
             block_bytes=self._layout.block_bytes,
             anchor_bytes=self._layout.anchor_bytes,
         )
-        if load is None:
-            if found.stored:
-                self._rates.passed_over()
-            return
+
+    async def _load(self, missing: Missing, load: Load, found: Found) -> Arrived | None:
+        """None if there were no pages for it."""
         begun: list[Import] = []
         arrived = Arrived()
         try:
@@ -103,6 +121,7 @@ class Tiering:
                 arrived = await self._fill(each, found)
         finally:  # in order behind the beginning, even if nobody heard of that
             self._order(lambda: self._end(begun, arrived))
+        return arrived if begun else None
 
     def _begin(self, missing: Missing, load: Load) -> list[Import]:
         begun = self._ledger.begin_import(missing, load)
@@ -110,7 +129,7 @@ class Tiering:
 
     def _end(self, begun: list[Import], arrived: Arrived) -> None:
         for each in begun:
-            self._ledger.end_import(each, arrived.blocks, has_anchor=arrived.has_anchor)
+            self._ledger.end_import(each, arrived.blocks, has_anchor=arrived.is_whole)
 
     async def _fill(self, begun: Import, found: Found) -> Arrived:
         places = self._places(begun)
@@ -124,7 +143,7 @@ class Tiering:
         result = "ok" if num_filled == len(places) else "partial" if num_filled else "failed"
         self._on_load(Loaded(result, size_bytes, took_s))
         log.debug("brought parts=%d of=%d s=%.4f", num_filled, len(places), took_s)
-        return Arrived(coming[:num_filled], has_anchor=num_filled == len(places))
+        return Arrived(coming[:num_filled], is_whole=num_filled == len(places))
 
     def _places(self, begun: Import) -> list[Place]:
         blocks = enumerate(zip(begun.names, begun.pages, strict=True), begun.first)

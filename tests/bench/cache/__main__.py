@@ -1,7 +1,6 @@
 """What the cache tier saves: first tokens by where KV is found, hits of public traces by tier.
 
-Through the HTTP of platforms with the tiny model. Without flags it takes four minutes and reads
-the slices in `data/`; whole traces are given by file. Run it by `make bench-cache`.
+Through the HTTP of platforms with the tiny model; some four minutes. Run it by `make bench-cache`.
 """
 
 import argparse
@@ -26,13 +25,13 @@ def main() -> None:
     parser.add_argument("--only", choices=["first-token", "replay"])
     parser.add_argument("--prompts", type=int, default=7, help="of 2,000 tokens, for each median")
     parser.add_argument("--requests", type=int, default=150, help="of each trace; 0: all")
-    parser.add_argument("--within-s", type=float, default=30.0, help="of each replay")
-    parser.add_argument("--conversation", type=Path, help="Mooncake's conversation trace, whole")
-    parser.add_argument("--synthetic", type=Path, help="Mooncake's synthetic trace, whole")
+    parser.add_argument("--within-s", type=float, default=25.0, help="of each replay")
+    parser.add_argument("--all-sessions", action="store_true", help="of Mooncake's: takes hours")
     parser.add_argument("--agents", type=Path, help="agent runs of tau-bench, all of them")
     parser.add_argument("--json", type=Path, help="also append the figures to this file")
     options = parser.parse_args()
     console = Console()
+    console.width = max(console.width, 120)  # of tables
     figures: list[Figure | Replayed] = []
     if options.only != "replay":
         figures += first_tokens(console, options.prompts)
@@ -44,16 +43,17 @@ def main() -> None:
 
 
 def traces(options: argparse.Namespace) -> list[Trace]:
+    whole = options.all_sessions
     found = [
-        mooncake("conversation", options.conversation or data("mooncake_conversation")),
-        mooncake("synthetic", options.synthetic or data("mooncake_synthetic")),
-        agents("agent runs", options.agents or data("agent_tau_airline")),
+        mooncake("conversation", data("mooncake_conversation_trace"), 1 if whole else 24),
+        mooncake("synthetic", data("mooncake_synthetic_trace"), 1 if whole else 10),
+        agents("agent runs", options.agents or data("agent_tau_airline_slice")),
     ]
     return [trace.first(options.requests or None) for trace in found]
 
 
 def data(name: str) -> Path:
-    return DATA / f"{name}_slice.jsonl.xz"
+    return DATA / f"{name}.jsonl.xz"
 
 
 def first_tokens(console: Console, count: int) -> Sequence[Figure]:

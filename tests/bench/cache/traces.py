@@ -4,9 +4,11 @@ Mooncake's traces name blocks of 512 tokens by number: here a number becomes 32 
 same. Agent runs become chats, one request before each thing that the agent said.
 """
 
+import hashlib
 import json
 import lzma
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +18,7 @@ DATA = Path(__file__).parents[1] / "data"
 GRAIN = 32  # of a trace's blocks, and of the workers that replay it
 SHRINK = 16  # tokens of a trace for one of ours
 MOST_TOKENS = 126 * GRAIN  # what fits the tiny model's context
+MOST_TURNS = 50  # of a session
 WORDS = (300, 900)  # ids that stand for plain text in its vocabulary
 AGENT_SYSTEM_CHARS, AGENT_CHARS = 1200, 200  # kept of a message: as much smaller as the model
 
@@ -45,8 +48,19 @@ def block(number: int) -> tuple[int, ...]:
     return tuple(draw.randrange(*WORDS) for _ in range(GRAIN))
 
 
-def mooncake(name: str, path: Path) -> Trace:
-    return Trace(name, tuple(_mooncake(row) for row in rows(path)))
+def mooncake(name: str, path: Path, one_in: int) -> Trace:
+    """One session in so many, whole: what a session finds of itself stays as it is."""
+    found = list(rows(path))
+    uses = Counter(number for row in found for number in row["hash_ids"])
+    chosen = (row for row in found if _session(row, uses) % one_in == 0)
+    return Trace(name, tuple(_mooncake(row) for row in chosen))
+
+
+def _session(row: dict[str, Any], uses: Counter[int]) -> int:
+    """By the first block that few share: those before it are of everybody."""
+    numbers = row["hash_ids"]
+    first = next((number for number in numbers if uses[number] <= MOST_TURNS), numbers[-1])
+    return int.from_bytes(hashlib.sha256(str(first).encode()).digest(), "big")
 
 
 def _mooncake(row: dict[str, Any]) -> Request:

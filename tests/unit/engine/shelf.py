@@ -42,7 +42,7 @@ class Shelf:
     def find(self, missing: Missing) -> list[Stored]:
         """Without a gap from the block that is asked for on."""
         found: list[Stored] = []
-        for name in missing.chain[missing.start :]:
+        for name in missing.chain[missing.local.anchored :]:
             if name not in self.blocks:
                 break
             _, stored = self.blocks[name]

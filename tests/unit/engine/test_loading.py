@@ -22,7 +22,7 @@ def chosen(
 
 def test_nothing_is_loaded_that_is_not_stored() -> None:
     assert chosen(Local(0, 0)) is None
-    assert chosen(Local(3, 3), ANCHORED) is None
+    assert chosen(Local(3, 3)) is None
 
 
 def test_a_prefix_is_loaded_up_to_its_last_anchor() -> None:
@@ -32,13 +32,14 @@ def test_a_prefix_is_loaded_up_to_its_last_anchor() -> None:
 
 
 def test_blocks_that_are_here_are_not_loaded_again() -> None:
-    stored = (BLOCK, BLOCK, ANCHORED)  # the third, fourth and fifth
+    stored = (BLOCK, BLOCK, BLOCK, ANCHORED)  # the second to the fifth
     assert chosen(Local(3, 1), *stored) == Load(first=3, blocks=5, has_anchor=True)
 
 
 def test_only_the_anchor_is_loaded_where_all_blocks_are_here() -> None:
-    assert chosen(Local(3, 1), ANCHORED) == Load(first=3, blocks=3, has_anchor=True)
-    assert chosen(Local(3, 3), ANCHORED) is None
+    assert chosen(Local(3, 1), BLOCK, ANCHORED) == Load(first=3, blocks=3, has_anchor=True)
+    assert chosen(Local(3, 1), ANCHORED, BLOCK) == Load(first=2, blocks=2, has_anchor=True)
+    assert chosen(Local(3, 1), BLOCK, BLOCK) is None
 
 
 def test_blocks_of_cut_windows_end_what_an_exact_run_takes() -> None:
@@ -68,8 +69,8 @@ def test_loading_has_to_be_faster_than_computing(rates: Rates, is_loaded: bool) 
 
 def test_what_is_here_already_is_not_gained_by_loading() -> None:
     rates = Rates(row_s=1e-3, byte_s=1e-6, wait_s=1e-3)  # 8 ms of rows, 7 ms in all
-    assert chosen(Local(1, 1), BLOCK, ANCHORED, rates=rates) is not None
-    assert chosen(Local(1, 1), BLOCK, ANCHORED, rates=replace_row(rates, 0.8e-3)) is None
+    assert chosen(Local(1, 1), ANCHORED, rates=rates) is not None
+    assert chosen(Local(1, 1), ANCHORED, rates=replace_row(rates, 0.8e-3)) is None
 
 
 def replace_row(rates: Rates, row_s: float) -> Rates:

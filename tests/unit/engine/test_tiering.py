@@ -110,6 +110,35 @@ async def test_a_load_that_fails_shortens_the_hit(rng: random.Random, stops_afte
         assert row.cached_memory == row.cached_tokens <= stops_after * GRAIN
 
 
+async def test_k1_a_hit_that_is_cut_goes_back_to_the_anchor_before_the_cut(
+    rng: random.Random,
+) -> None:
+    tier, prompt = MemoryTier(), prompt_of(rng, 90)
+    async with engine(tier) as first:
+        await answer(first, generation("a", prompt))
+        anchored = (90 - first.engine._ledger.limits.keep) // GRAIN
+    longer = prompt + prompt_of(rng, 30)
+    expected = await _cold(longer)
+    tier.stops_after = anchored + 2  # one block and the anchor behind the prompt do not come
+    async with engine(tier) as second:
+        assert await answer(second, generation("b", longer)) == expected
+        row = second.rows("b")[0]
+        assert row.cached_memory == row.cached_tokens == anchored * GRAIN
+    assert tier.loads == 2
+
+
+async def test_an_anchor_is_brought_where_the_blocks_are_still_here(rng: random.Random) -> None:
+    tier, prompt = MemoryTier(), prompt_of(rng, 90)
+    async with engine(tier) as first:
+        await answer(first, generation("a", prompt))
+        for block in [block for _, block in tier.anchors]:  # other prompts needed the room
+            first.engine._ledger._pools.anchors.forget(block)
+        await answer(first, generation("b", prompt + prompt_of(rng, 60)))
+        row = first.rows("b")[0]
+        assert row.cached_tokens > 0 and row.cached_memory == 0  # its blocks were here
+    assert tier.loads == 1
+
+
 @pytest.mark.parametrize("stage", ["find", "load"])
 async def test_who_leaves_while_it_waits_for_the_tier_leaves_no_page(
     rng: random.Random, stage: str

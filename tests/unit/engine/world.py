@@ -426,7 +426,7 @@ class World:
             fills.append(Fill(machine.anchors, begun.anchor_page, mark))
         for fill in fills:
             fill.pages[fill.page] = NOT_HERE
-        coming = asked.stored[begun.first - missing.start :][: len(begun.pages)]
+        coming = asked.stored[begun.first - missing.local.anchored :][: len(begun.pages)]
         self.coming.append(Delivery(asked.key, begun, coming, fills))
 
     def end(self, delivery: Delivery) -> None:
