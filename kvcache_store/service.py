@@ -16,7 +16,7 @@ from diptych.core.blocks import HASH_BYTES
 from diptych.core.errors import BadRequest, Overloaded, Refused
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.core.index_events import IndexBatch
-from diptych.kvcache_store.arrivals import Arrivals, Expected, announced
+from diptych.kvcache_store.arrivals import Arrivals, Expected, announced, announced_slots
 from diptych.kvcache_store.items import Origin, Tier
 from diptych.kvcache_store.report import Operator
 from diptych.kvcache_store.retention import Retention, retention_of
@@ -155,8 +155,8 @@ class StoreService(StoreServicer):
             kind = PartKind(right.kind)
         except (DecodeError, ValueError) as error:
             raise BadRequest("not a ReadRight", param="ticket") from error
-        if kind not in (PartKind.BLOCK, PartKind.ANCHOR):
-            raise BadRequest("kind: expected a block or an anchor", param="kind")
+        if kind is PartKind.TAIL:
+            raise BadRequest("kind: expected a block, an anchor or a slot", param="kind")
         return _Reader(self._tiers, self._origin(right.origin)[1], kind)
 
     async def _put_blocks(self, requests: AsyncIterator[bytes], context: Any) -> None:
@@ -279,6 +279,12 @@ class _Reader:
 
 def _expected(up: pb.PutUp) -> list[Expected]:
     blocks = hashes_from_pb(up.hashes)
+    if up.kind == PartKind.SLOT:
+        if up.anchors or up.exact or len(set(blocks)) != len(blocks):
+            raise BadRequest("slots: expected names, each once, and nothing else", param="hashes")
+        return announced_slots(blocks, scope=up.origin.scope)
+    if up.kind not in (0, PartKind.BLOCK):
+        raise BadRequest(f"kind: {up.kind}; expected blocks or slots", param="kind")
     if len(up.exact) != len(blocks):
         raise BadRequest(f"exact: {len(up.exact)} bytes; expected {len(blocks)}", param="exact")
     if len(up.parent) != HASH_BYTES:
@@ -293,9 +299,11 @@ def _expected(up: pb.PutUp) -> list[Expected]:
 def _wanted_to_pb(wanted: Sequence[Expected]) -> bytes:
     names = {
         kind: b"".join(one.name for one in wanted if one.kind is kind)
-        for kind in (PartKind.BLOCK, PartKind.ANCHOR)
+        for kind in (PartKind.BLOCK, PartKind.ANCHOR, PartKind.SLOT)
     }
-    message = pb.Wanted(blocks=names[PartKind.BLOCK], anchors=names[PartKind.ANCHOR])
+    message = pb.Wanted(
+        blocks=names[PartKind.BLOCK], anchors=names[PartKind.ANCHOR], slots=names[PartKind.SLOT]
+    )
     return pb.PutDown(wanted=message).SerializeToString()
 
 

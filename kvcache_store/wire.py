@@ -57,6 +57,7 @@ class Wanted:
 
     blocks: list[BlockHash]
     anchors: list[BlockHash]
+    slots: list[BlockHash]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,13 @@ def put_to_bytes(
     ).SerializeToString()
 
 
+def put_slots_to_bytes(whose: Whose, retention: str, names: Sequence[BlockHash]) -> bytes:
+    """The first message of PutBlocks, for slots."""
+    return pb.PutUp(
+        origin=whose_to_pb(whose), retention=retention, hashes=b"".join(names), kind=PartKind.SLOT
+    ).SerializeToString()
+
+
 def put_down_from_bytes(data: bytes) -> Wanted | int | Stored:
     """What a store says during a put; an int is credit in bytes."""
     try:
@@ -221,7 +229,7 @@ def put_down_from_bytes(data: bytes) -> Wanted | int | Stored:
     match down.WhichOneof("body"):
         case "wanted":
             wanted = down.wanted
-            return Wanted(_split(wanted.blocks), _split(wanted.anchors))
+            return Wanted(_split(wanted.blocks), _split(wanted.anchors), _split(wanted.slots))
         case "credit_bytes":
             return down.credit_bytes
         case "stored":
