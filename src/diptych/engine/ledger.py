@@ -34,8 +34,9 @@ from diptych.engine.queue import Entry
 from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check, finish_of
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
+from diptych.engine.snapshots import Resumption, resumptions
 from diptych.engine.swap import SwapSpace
-from diptych.engine.tier import Owner, Stored
+from diptych.engine.tier import Owner, Snapshot, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,28 @@ class Ledger:
         chain.name(usable - 1, request.tokens)
         return Missing(request.owner, local, tuple(chain.names[:usable]), max(0, local.blocks - 1))
 
+    def resumptions(self, key: Key) -> list[Resumption]:
+        """Where a request that is being prepared may go on, if the tier has a slot for it."""
+        entry = self._preparing.get(key)
+        if entry is None or not entry.request.generation.forced:
+            return []
+        limits = self.limits
+        return list(resumptions(entry.request, limits.snapshot_every, limits.grain))
+
+    def local(self, key: Key, blocks: int) -> Local | None:
+        """What is here of the first blocks of a request that is being prepared."""
+        entry = self._preparing.get(key)
+        if entry is None or entry.request.chain is None:
+            return None
+        request, full = entry.request, self.limits.deterministic
+        return self._pools.imports.local(entry.request.chain, request.tokens, blocks, full=full)
+
+    def resume(self, key: Key, position: int, slot: bytes) -> None:
+        """Let a request that is being prepared go on there, if its blocks are here then."""
+        entry = self._preparing.get(key)
+        if entry is not None:
+            entry.request.resumed = (position, slot)
+
     def begin_import(self, key: Key, load: Load) -> Import | None:
         """Pages for blocks of a request that is being prepared; None if it must do without."""
         entry = self._preparing.get(key)
@@ -148,7 +171,7 @@ class Ledger:
         if entry is not None and entry.request.chain is ended.chain:
             entry.request.brought_from, entry.request.brought = ended.first, tuple(arrived)
 
-    def take_notes(self) -> list[Note]:
+    def take_notes(self) -> list[Note | Snapshot]:
         """What the cache tier may copy, until the next plan."""
         return self._pools.take_notes()
 
@@ -323,6 +346,7 @@ class Ledger:
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
         request.tokens.append(token)
+        request.resumed = None
         self._tokens_total += 1
         finish, stop_token = finish_of(request, self.bounds)
         if finish is not None:

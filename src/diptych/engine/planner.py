@@ -17,6 +17,7 @@ from diptych.engine.pools import Hit, Pools
 from diptych.engine.queue import Entry, Queue
 from diptych.engine.requests import Request
 from diptych.engine.scheduler import Limits, Piece, Plan, cut, urgency, victim
+from diptych.engine.snapshots import SlotCopy, SlotFill
 from diptych.engine.swap import SwapCopy
 
 BYPASS_MAX = 16
@@ -36,6 +37,8 @@ class Draft:
     saves: list[AnchorCopy] = field(default_factory=list)
     swap_ins: list[SwapCopy] = field(default_factory=list)
     swap_outs: list[SwapCopy] = field(default_factory=list)
+    fills: list[SlotFill] = field(default_factory=list)
+    snapshots: list[SlotCopy] = field(default_factory=list)
 
     def plan(self) -> Plan:
         return Plan(
@@ -45,6 +48,8 @@ class Draft:
             tuple(self.saves),
             tuple(self.swap_ins),
             tuple(self.swap_outs),
+            tuple(self.fills),
+            tuple(self.snapshots),
         )
 
 
@@ -170,12 +175,14 @@ class Planner:
             draft.swap_ins.append(pools.swap_in(request, draft.step))
         else:
             pools.open(request, hit)
-            if hit.length and hit.anchored:
+            if hit.slot:
+                draft.fills.append(SlotFill(request.slot, hit.slot))
+            elif hit.length and hit.anchored:
                 draft.loads.append(pools.load(request, hit, draft.step))
             if request.cached is None:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)
-                self.hit_tokens_total += hit.length
+                self.hit_tokens_total += min(hit.length, len(request.generation.prompt))
         self._compute(request, cut(request, draft.budget), draft)
         return True
 
@@ -204,3 +211,6 @@ class Planner:
             save = self._pools.save(request, end, draft.step)
             if save is not None:
                 draft.saves.append(save)
+            snapshot = self._pools.snapshot(request, end, draft.step)
+            if snapshot is not None:
+                draft.snapshots.append(snapshot)
