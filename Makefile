@@ -39,8 +39,8 @@ conformance: setup  ## Other people's clients against a running platform (ONLY=l
 bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
 	$(BIN)/python tests/bench/store.py
 
-fault: setup  ## Only the tests that strike workers
-	$(BIN)/pytest tests/fault
+fault: setup  ## Tests that strike workers, two hundred kills in a row among them: half an hour
+	$(BIN)/pytest -m "soak or not soak" tests/fault
 
 gpu: setup  ## Kernels at released sizes, on a GPU
 	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/pytest -m gpu tests/kernels

@@ -102,8 +102,9 @@ class StoreTier:
 
     def keep(self, items: Sequence[Kept | Snapshot]) -> None:
         blocks = [item for item in items if isinstance(item, Kept)]
-        snapshots = [item for item in items if isinstance(item, Snapshot)]
-        for one in (*runs_of(blocks, self._whose), *snapshots):
+        coming: list[Run | Snapshot] = [*runs_of(blocks, self._whose)]
+        coming += [item for item in items if isinstance(item, Snapshot)]
+        for one in coming:
             size_bytes = _size_bytes(one)
             if self._waiting_bytes + size_bytes > WAITING_BYTES:
                 continue

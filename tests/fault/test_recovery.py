@@ -198,6 +198,27 @@ def test_f7_a_decode_worker_that_dies_at_any_token_costs_a_pause_and_nothing_els
     assert " resuming key=" in fleet.running.log()  # from a snapshot, not from the prompt
 
 
+@pytest.mark.timeout(120)
+def test_f11_a_gateway_that_dies_leaves_nothing_behind_at_any_station(fleet: Fleet) -> None:
+    async def die_under_streams() -> None:
+        async with httpx.AsyncClient(base_url=fleet.running.base_url, timeout=60) as http:
+            client = Client(fleet.running, http)
+            reads = [Read(until=3) for _ in fleet.bodies]
+            tasks = [
+                asyncio.create_task(client.read(body, read))
+                for body, read in zip(fleet.bodies, reads, strict=True)
+            ]
+            async with asyncio.timeout(30):
+                await reads[0].reached.wait()
+            [gateway] = fleet.running.pids("gateway")
+            os.kill(gateway, signal.SIGKILL)
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            assert any(isinstance(end, httpx.TransportError) for end in ends)
+
+    asyncio.run(die_under_streams())
+    fleet.running.wait_for_baseline()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_f7_two_hundred_times_in_a_row(fleet: Fleet) -> None:

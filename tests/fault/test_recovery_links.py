@@ -47,7 +47,8 @@ class Rota:
 
     prefill: list[Rank]
     decode: list[Rank]
-    before_decode: Hook = _nothing  # each time before a decode worker is named
+    before_prefill: Hook = _nothing  # each time before a worker of that role is named
+    before_decode: Hook = _nothing
     on_progress: Callable[[int], Awaitable[None]] | None = None  # prompt tokens computed
     agains: list[tuple[str, Have]] = field(default_factory=list)
     open: int = 0
@@ -68,8 +69,8 @@ class _Lease:
     async def __aiter__(self) -> AsyncIterator[Placement]:
         while True:
             said = await self._said.get()
-            if isinstance(said, DecodeAt):
-                await self._rota.before_decode()
+            rota = self._rota
+            await (rota.before_decode() if isinstance(said, DecodeAt) else rota.before_prefill())
             yield said
 
     async def progress(self, phase: Phase, tokens: int, last_chunk_started: bool = False) -> None:
@@ -183,7 +184,7 @@ async def test_f2_a_transfer_that_is_cut_goes_on_with_what_is_missing(frame: int
         assert await fleet.answer(generation) == continuation(generation)
         assert link.num_cuts == 1
         assert fleet.rota.agains == []  # nobody but the two had to know
-        assert link.bytes_back < (25 + 8 + 3) * (64 << 10)  # what was checked was kept
+        assert link.bytes_back < (frame * 8 + 26 + 2) * (64 << 10)  # once and what was lost
 
 
 async def test_f2_prefill_that_dies_in_a_transfer_is_replaced_and_no_token_repeated() -> None:
@@ -242,6 +243,14 @@ async def test_f6_decode_dies_before_the_transfer_and_another_takes_the_same_tic
         assert len(dying) == 1
 
 
+async def test_f4_prefill_that_wakes_up_after_it_was_given_up_changes_nothing() -> None:
+    async with fleet_of() as fleet:
+        fleet.prefill[0].engine.hang()
+        assert await fleet.answer(asked()) == continuation(asked())
+        assert fleet.rota.agains == [("p1", Have.NOTHING)]
+        fleet.prefill[0].engine.resume()
+
+
 @pytest.mark.parametrize("at", [1, 2, 5, 11])
 async def test_f7_decode_dies_at_a_token(at: int) -> None:
     async with fleet_of(decode=Script(step_s=0.01)) as fleet:
@@ -275,6 +284,14 @@ async def test_f8_past_its_deadline_it_is_a_503_and_prefill_is_free() -> None:
             await holder.cancel()
 
 
+async def test_f20_pools_hardly_larger_than_one_request_serve_all_in_turn() -> None:
+    tight = Script(num_blocks=12)  # a request needs eleven
+    async with fleet_of(tight, tight) as fleet:
+        names = [f"tight-{i}" for i in range(8)]
+        answers = await asyncio.gather(*(fleet.answer(asked(name)) for name in names))
+        assert answers == [continuation(asked(name)) for name in names]
+
+
 async def test_f25_a_pair_that_cannot_talk_costs_a_request_a_pause_and_no_worker_its_place() -> (
     None
 ):
@@ -290,6 +307,23 @@ async def test_f25_a_pair_that_cannot_talk_costs_a_request_a_pause_and_no_worker
         fleet.rota.decode.reverse()
         assert await fleet.answer(asked("p1-d2")) == continuation(asked("p1-d2"))
         assert len(fleet.rota.agains) == 1
+
+
+async def test_f25_a_decode_worker_that_reaches_no_holder_is_left_out() -> None:
+    async with fleet_of() as fleet, AsyncExitStack() as stack:
+        for worker in fleet.prefill:
+            link = await stack.enter_async_context(link_to(worker.rank.address))
+            link.is_dropping = True
+            worker.service.holdings.address = link.address
+
+        async def open_to_another() -> None:
+            if ("d1", Have.TOKENS) in fleet.rota.agains:
+                for worker in fleet.prefill:
+                    worker.service.holdings.address = worker.rank.address
+
+        fleet.rota.before_prefill = open_to_another
+        assert await asyncio.wait_for(fleet.answer(asked()), 15) == continuation(asked())
+        assert fleet.rota.agains == [("p1", Have.TOKENS), ("d1", Have.TOKENS)]
 
 
 async def test_p11_three_deaths_are_a_clear_error_and_leave_nothing() -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 CHUNK_BYTES = 64 << 10
+READ_S = 0.1  # before a cut, for what came before to be read
 
 
 @dataclass
@@ -63,6 +64,7 @@ class Link:
                     self.bytes_back += len(data)
                     if self.cut_after is not None and self.bytes_back > self.cut_after:
                         self.cut_after = None
+                        await asyncio.sleep(READ_S)
                         self.cut()
                         return
                 writer.write(data)
