@@ -39,6 +39,9 @@ conformance: setup  ## Other people's clients against a running platform (ONLY=l
 bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
 	$(BIN)/python tests/bench/store.py
 
+bench-store-trace: setup  ## Hit rates of the cache tier on public traces, next to a cache without limit
+	$(BIN)/python tests/bench/store_trace.py
+
 fault: setup  ## Tests that strike workers, two hundred kills in a row among them: half an hour
 	$(BIN)/pytest -m "soak or not soak" tests/fault
 
@@ -68,4 +71,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-kernels conformance fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-kernels conformance fault gpu

@@ -12,11 +12,14 @@ from diptych.kvcache_store.desk import Desk
 from diptych.kvcache_store.house import House
 from diptych.kvcache_store.measures import readings
 from diptych.kvcache_store.service import StoreService
+from diptych.kvcache_store.tiers import Tiers
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Endpoint
 from diptych.transport.allocator import keep_freed_memory
 from diptych.transport.server import Server, stop_signals
+
+FLUSH_S = 8.0  # when told to stop; who told us waits ten seconds
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +51,20 @@ async def _serve(settings: StoreSettings) -> None:
                 house.announce(server.address)
                 log.info("store ready at=%s", server.address)
                 await stopped.wait()
-            log.info("stopping queued_bytes=%d", tiers.queue.queued_bytes if tiers.queue else 0)
-            await tiers.flush()
+            await _flush(tiers)
             for task in work:
                 task.cancel()
         await tiers.close()
+
+
+async def _flush(tiers: Tiers) -> None:
+    """Write what is queued, if the disk is fast enough for that."""
+    log.info("stopping queued_bytes=%d", tiers.queued_bytes)
+    try:
+        async with asyncio.timeout(FLUSH_S):
+            await tiers.flush()
+    except TimeoutError:
+        log.warning("the disk is too slow; dropped queued_bytes=%d", tiers.queued_bytes)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,13 @@ class Arrivals:
             raise BadFrame(
                 Fault.SEQUENCE, f"frame {frame.seq} came where {self._next_seq} was expected"
             )
-        items = list(self._items(frame.parts))
         self._next_seq += 1
-        self.has_ended = frame.is_last
+        return self.take(frame.parts, is_last=frame.is_last)
+
+    def take(self, parts: Sequence[Part], *, is_last: bool) -> list[Item]:
+        """Likewise for parts that came by another way than a frame."""
+        items = list(self._items(parts))
+        self.has_ended = is_last
         for item in items:
             del self._missing[item.kind, item.name]
         return items

@@ -78,8 +78,8 @@ class Caretaker:
         while True:
             try:
                 moved = await self._tiers.queue.call(lambda: next(steps, None))
-            except VolumeFull as error:
-                log.warning("cleaning stopped why=%s", error.message)
+            except (VolumeFull, OSError) as error:  # the next sweep tries again
+                log.error("cleaning stopped why=%s", error)
                 return total
             if moved is None:
                 return total

@@ -8,99 +8,23 @@ answered a greeting in the background.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from diptych.core.errors import DiptychError
 from diptych.core.ids import BlockHash, WorkerId
-from diptych.kvcache_store.items import NOWHERE, Found, Tier
+from diptych.kvcache_store.items import NOWHERE
+from diptych.kvcache_store.links import Transport
+from diptych.kvcache_store.messages import Whose
 from diptych.kvcache_store.node import Node
 from diptych.kvcache_store.placement import LOOKED_AT, SEGMENT_BLOCKS, ranked, segment_key
 from diptych.kvcache_store.retention import Retention
-from diptych.kvcache_store.wire import Whose
+from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Place, Run
 from diptych.transport.frames import BlockWriter, Part, PartKind
-
-__all__ = ["Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "StoreClient", "Tier", "Whose"]
 
 LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
 UNSENT_BYTES = 256 << 20
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a part was found."""
-
-    node: str
-    found: Found
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """What the tier has of a chain: every block from `start` to `end`, and some anchors."""
-
-    whose: Whose
-    chain: tuple[BlockHash, ...]
-    start: int
-    blocks: tuple[Place, ...]
-    anchors: Mapping[int, Place]  # by index of the block that the anchor ends
-    pins: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def end(self) -> int:
-        """Index behind the last block found."""
-        return self.start + len(self.blocks)
-
-    def num_in(self, tier: Tier) -> int:
-        return sum(place.found.tier is tier for place in self.blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What arrived and checked; nothing else may be used."""
-
-    wanted: tuple[int, ...]
-    done: frozenset[int]
-    size_bytes: int
-
-    @property
-    def num_leading(self) -> int:
-        """How many of the first wanted ones are here without a gap."""
-        for number, index in enumerate(self.wanted):
-            if index not in self.done:
-                return number
-        return len(self.wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive blocks of a chain to be put, with the anchors that lie among them.
-
-    The payloads must stay as they are until `put` has returned.
-    """
-
-    whose: Whose
-    chain: tuple[BlockHash, ...]  # from the chain's start
-    start: int  # index of blocks[0]
-    blocks: Sequence[Part]
-    exact: Sequence[bool]
-    anchors: Mapping[int, Part] = field(default_factory=dict)  # by index of their block
-    retention: Retention = Retention.CHAT
-    is_complete: bool = True  # a turn that is over; others reach the disk when touched again
-
-    @property
-    def size_bytes(self) -> int:
-        parts = (*self.blocks, *self.anchors.values())
-        return sum(len(part.payload) for part in parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a run, in parts: sent are those that nobody had."""
-
-    sent: int = 0
-    on_disk: int = 0  # only if it was awaited
-    dropped: int = 0  # no node, no room, no time: always legal
 
 
 @dataclass(slots=True)
@@ -125,12 +49,21 @@ class StoreClient:
         *,
         lookup_s: float = LOOKUP_S,
         unsent_bytes: int = UNSENT_BYTES,
+        transport: Transport = Transport.AUTO,
     ) -> None:
         self.counts = ClientCounts()
-        self._nodes = {address: Node(address, worker_id) for address in addresses}
+        self._nodes = {address: Node(address, worker_id, transport) for address in addresses}
         self._lookup_s = lookup_s
         self._unsent_limit = unsent_bytes
         self._unsent_bytes = 0
+
+    @property
+    def transports(self) -> dict[str, Transport]:
+        """How blocks travel to each node, as far as was tried."""
+        return {
+            address: Transport.SHM if node.shares_memory else Transport.GRPC
+            for address, node in self._nodes.items()
+        }
 
     @property
     def weights(self) -> dict[str, float]:
@@ -264,7 +197,7 @@ class StoreClient:
             return False
         finally:
             self._unsent_bytes -= size_bytes
-        self.counts.parts_sent += stored.in_memory
+        self.counts.parts_sent += stored.taken
         return True
 
     async def get_slot(
@@ -351,7 +284,7 @@ class StoreClient:
                 log.warning("put failed node=%s code=%s", node.address, error.code)
                 dropped += sum(len(r.blocks) + len(r.anchors) for r in runs[number:])
                 break
-            sent += one.in_memory
+            sent += one.taken
             on_disk += one.on_disk
             dropped += one.dropped
         return Outcome(sent, on_disk, dropped)

@@ -101,6 +101,9 @@ class Cleaner:
                     items = self._reader.read_extent(extent, 0, len(extent.names) - 1)
                 except FileNotFoundError:
                     break  # moved, and read when it was
+                except OSError as error:
+                    log.error("unreadable segment=%s why=%s", extent.segment.name, error.strerror)
+                    break
                 size = sum(len(item.payload) for item in items)
                 self.counts.scrubbed_bytes += size
                 yield size

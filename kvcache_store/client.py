@@ -9,16 +9,18 @@ from typing import Self
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Snapshot, Stored
-from diptych.kvcache_store.chains import ClientCounts, Fetched, Hit, Outcome, Run, StoreClient
+from diptych.kvcache_store.chains import ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
+from diptych.kvcache_store.links import Transport
+from diptych.kvcache_store.messages import Whose
 from diptych.kvcache_store.retention import Retention
-from diptych.kvcache_store.wire import Whose
+from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
 from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
     "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "StoreClient", "StoreTier", "Tier",
-    "Whose",
+    "Transport", "Whose",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough

@@ -49,7 +49,7 @@ class Desk:
             memory_capacity=tiers.memory.capacity_bytes,
             memory_parts=len(tiers.memory),
             disk_parts=0 if disk is None else disk.segments.num_parts,
-            queued_bytes=0 if tiers.queue is None else tiers.queue.queued_bytes,
+            queued_bytes=tiers.queued_bytes,
             counters=counters(tiers),
             pins=tuple(pins),
         )
@@ -113,7 +113,7 @@ def counters(tiers: Tiers) -> dict[str, int]:
         "parts_read_memory": counts.read[Tier.MEMORY],
         "parts_read_disk": counts.read[Tier.DISK],
         "reads_missed": counts.missed,
-        "reads_slow": counts.slow,
+        "reads_slow": tiers.num_slow,
         "pins_lapsed": counts.lapsed_pins,
         "violated_bytes": counts.violated_bytes.total(),
     }

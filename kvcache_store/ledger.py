@@ -27,7 +27,7 @@ class Balance:
 
 
 class Ledger:
-    """Live bytes and parts, kept up to date by whoever adds, moves or forgets."""
+    """Live bytes, kept up to date by whoever adds, moves or forgets; may be asked meanwhile."""
 
     def __init__(self) -> None:
         self._bytes: Counter[tuple[bytes, Retention, int]] = Counter()
@@ -45,18 +45,15 @@ class Ledger:
         return self._bytes.total()
 
     def of_group(self, group: bytes) -> int:
-        return sum(size for (owner, _, _), size in self._bytes.items() if owner == group)
+        return sum(size for (owner, _, _), size in self._entries() if owner == group)
 
     def of_class(self, retention: Retention) -> int:
-        return sum(size for (_, kind, _), size in self._bytes.items() if kind is retention)
-
-    def by_group(self) -> Counter[bytes]:
-        found: Counter[bytes] = Counter()
-        for (group, _, _), size in self._bytes.items():
-            found[group] += size
-        return found
+        return sum(size for (_, kind, _), size in self._entries() if kind is retention)
 
     def rows(self) -> Iterator[tuple[bytes, Kept, int]]:
         """(tenant's group, promise, bytes)."""
-        for (group, retention, day), size in self._bytes.items():
+        for (group, retention, day), size in self._entries():
             yield group, Kept(retention, day), size
+
+    def _entries(self) -> list[tuple[tuple[bytes, Retention, int], int]]:
+        return list(self._bytes.items())  # at once, whichever thread adds

@@ -24,7 +24,7 @@ def readings(
     yield m.TIER_READS.at(counts.read[Tier.MEMORY], "memory")
     yield m.TIER_READS.at(counts.read[Tier.DISK], "disk")
     yield m.TIER_READS.at(counts.missed, "missing")
-    yield m.TIER_READS.at(counts.slow, "slow")
+    yield m.TIER_READS.at(tiers.num_slow, "slow")
     pins = tiers.pins.all()
     yield m.PINS.at(len(pins), "held")
     yield m.PINS.at(sum(pin.is_leaked(loop_time()) for pin in pins), "leaked")

@@ -12,7 +12,8 @@ import grpc.aio
 from diptych.core.errors import Broken, DiptychError, Expired, Lost
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.kvcache_store import placement, wire
-from diptych.kvcache_store.wire import Life, LookedUp, Stored, Wanted, Whose
+from diptych.kvcache_store.links import Links, Transport
+from diptych.kvcache_store.messages import Fetch, Life, LookedUp, Stored, Wanted, Whose
 from diptych.transport.blocks import FrameSender, pull_blocks
 from diptych.transport.channel import Backoff, call, connect, deadline
 from diptych.transport.errors import from_rpc
@@ -45,16 +46,22 @@ class Got:
 class Node:
     """Calls to one store. Small calls and bulk never share a connection."""
 
-    def __init__(self, address: str, worker_id: WorkerId) -> None:
+    def __init__(self, address: str, worker_id: WorkerId, transport: Transport) -> None:
         self.address = address
         self.is_up = True  # until it proves otherwise
         self._worker_id = worker_id
         self._control = connect(address)
         self._bulk = connect(address)
+        self._links = Links(self._bulk, address, transport)
         self._stub = wire.stub(self._control)
         self._life: Life | None = None
         self._heard_s = 0.0
         self._greeting: asyncio.Task[None] | None = None
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether blocks go through shared memory, as far as was tried."""
+        return self._links.num_opened > 0
 
     @property
     def weight(self) -> float:
@@ -92,12 +99,20 @@ class Node:
     ) -> Got:
         """Fetch parts of one kind; what is missing, damaged or late is not in `done`."""
         receiver = Receiver(names, writer)
-        right = wire.right_to_bytes(whose, kind)
+        part_bytes = len(writer.place(names[0]).into)
         try:
             async with self._judged(), deadline(deadline_s, "a fetch", code="store_slow"):
-                pulled = await pull_blocks(
-                    self._bulk, right, self._worker_id, receiver, silence_s=deadline_s
-                )
+                async with self._links.borrow(part_bytes) as link:
+                    if link is not None:
+                        fetch = Fetch(whose, kind, tuple(names), part_bytes)
+                        size_bytes = await link.fetch(fetch, receiver)
+                if link is None:
+                    right = wire.right_to_bytes(whose, kind)
+                    pulled = await pull_blocks(
+                        self._bulk, right, self._worker_id, receiver, silence_s=deadline_s
+                    )
+                    size_bytes = pulled.size_bytes
+                receiver.finish()
         except DiptychError as error:
             done = frozenset(receiver.done)
             level = logging.INFO if error.code in _MISSES else logging.WARNING
@@ -111,7 +126,7 @@ class Node:
             )
             size_bytes = sum(len(writer.place(name).into) for name in done)
             return Got(done, size_bytes, is_whole=False)
-        return Got(frozenset(receiver.done), pulled.size_bytes, is_whole=True)
+        return Got(frozenset(receiver.done), size_bytes, is_whole=True)
 
     async def put(
         self,
@@ -144,6 +159,10 @@ class Node:
             PartKind.ANCHOR: {part.name: part for part in anchors.values()},
         }
         async with self._judged(), deadline(deadline_s, "a put", code="store_slow"):
+            largest = max(len(part.payload) for part in (*blocks, *anchors.values()))
+            async with self._links.borrow(largest) as link:
+                if link is not None:
+                    return await link.put(announced, by_name)
             return await _put(self._bulk, announced, by_name, deadline_s)
 
     async def put_slot(
@@ -153,12 +172,16 @@ class Node:
         announced = wire.put_slots_to_bytes(whose, retention, [slot.name])
         by_name = {PartKind.SLOT: {slot.name: slot}}
         async with self._judged(), deadline(deadline_s, "a put", code="store_slow"):
+            async with self._links.borrow(len(slot.payload)) as link:
+                if link is not None:
+                    return await link.put(announced, by_name)
             return await _put(self._bulk, announced, by_name, deadline_s)
 
     async def close(self) -> None:
         if self._greeting is not None:
             self._greeting.cancel()
             await asyncio.gather(self._greeting, return_exceptions=True)
+        self._links.close()
         await self._control.close()
         await self._bulk.close()
 
@@ -176,6 +199,7 @@ class Node:
         if self.is_up:
             log.warning("node lost node=%s code=%s", self.address, error.code)
             self.is_up = False
+            self._links.close()
             self._greeting = asyncio.create_task(self._greet())
 
     async def _greet(self) -> None:
@@ -243,13 +267,8 @@ def _frames(
     wanted: Wanted, by_name: Mapping[PartKind, Mapping[BlockHash, Part]]
 ) -> list[list[Part]]:
     """What goes, eight parts of a kind at a time; Broken if something else was asked for."""
-    names = (
-        (PartKind.BLOCK, wanted.blocks),
-        (PartKind.ANCHOR, wanted.anchors),
-        (PartKind.SLOT, wanted.slots),
-    )
     try:
-        found = [[by_name[kind][name] for name in wanted_names] for kind, wanted_names in names]
+        found = [[by_name[kind][name] for name in names] for kind, names in wanted.by_kind()]
     except KeyError as error:
         raise Broken("a store wants what was not announced") from error
     return [

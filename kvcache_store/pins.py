@@ -64,12 +64,5 @@ class Pins:
                 del self._counts[name]
         return True
 
-    def lapse(self, now_s: float) -> list[Pin]:
-        """End and name those whose deadline has passed."""
-        over = [pin for pin in self._pins.values() if pin.until_s <= now_s]
-        for pin in over:
-            self.release(pin.pin_id)
-        return over
-
     def all(self) -> list[Pin]:
         return list(self._pins.values())

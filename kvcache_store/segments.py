@@ -69,12 +69,13 @@ class Segments:
         self._open: dict[_Stream, Segment] = {}
         self._unsynced: set[Segment] = set()  # that grow
         self._sealed: list[Appender] = []  # not synced since, not closed
+        self._has_new_files = False
         self._renewals = Renewals(volume)
 
     @property
     def file_bytes(self) -> int:
         """What all files take."""
-        sizes = sum(segment.size_bytes for segment in self.segments.values())
+        sizes = sum(segment.size_bytes for segment in self.all())
         return sizes + self._renewals.size_bytes
 
     @property
@@ -242,6 +243,9 @@ class Segments:
             appender = self._sealed.pop()
             appender.sync()
             appender.close()
+        if self._has_new_files:
+            self._has_new_files = False
+            self.volume.sync()
         with self.lock:
             data = self._renewals.take()
         self._renewals.write(data)
@@ -331,7 +335,7 @@ class Segments:
             appender.close()
             self.volume.remove(segment.name)
             raise
-        self.volume.sync()
+        self._has_new_files = True
         segment.appender, segment.size_bytes = appender, len(data)
         with self.lock:
             self.segments[head.segment_id] = segment

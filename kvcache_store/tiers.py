@@ -8,14 +8,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from diptych.core.ids import BlockHash, Incarnation
 from diptych.core.index_events import IndexLog
 from diptych.kvcache_store.disk import DiskTier
+from diptych.kvcache_store.disk_reads import READ_S, DiskReads
 from diptych.kvcache_store.items import NOWHERE, Found, Item, Origin, Tier
-from diptych.kvcache_store.memory import Held, MemoryTier
+from diptych.kvcache_store.memory import Held, Lump, MemoryTier
 from diptych.kvcache_store.pins import LONGEST_S, Pins
 from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.retention import Kept, Retention, day_of, later
@@ -24,9 +24,6 @@ from diptych.kvcache_store.volume import Volume
 from diptych.kvcache_store.write_queue import WriteQueue
 from diptych.transport.frames import PartKind
 
-READ_THREADS = 4
-READS_AT_ONCE = 32  # more are misses: the disk does not keep up
-READ_S = 2.0  # a disk read that takes longer is a miss
 QUEUE_PART = 8  # the write queue is bounded by this part of the memory tier, and
 SMALLEST_QUEUE_BYTES = 64 << 20  # by no less than this
 SLOTS_PART = 4  # as much as this part of the memory tier is kept of slots, beside it
@@ -39,7 +36,7 @@ class Put:
     """What became of parts that were put."""
 
     granted: Retention
-    num_held: int  # in memory now
+    num_homeless: int  # that no tier had room for
     on_disk: asyncio.Future[bool] | None  # None: they do not go there, or not yet
 
 
@@ -49,7 +46,6 @@ class TierCounts:
 
     read: Counter[Tier] = field(default_factory=Counter)
     missed: int = 0
-    slow: int = 0  # disk reads given up
     put: int = 0
     lapsed_pins: int = 0  # ended by their deadline, not by their owner
     violated_bytes: Counter[Retention] = field(default_factory=Counter)  # with no disk behind
@@ -79,7 +75,6 @@ class Tiers:
         self.quotas = quotas
         self._started_s = clock()
         self._clock = clock
-        self._read_s = read_s
         self._loop = asyncio.get_running_loop()
         self.memory = MemoryTier(
             memory_bytes,
@@ -90,8 +85,7 @@ class Tiers:
         self.slots = MemoryTier(memory_bytes // SLOTS_PART)  # worthless once their stream ends
         self.disk: DiskTier | None = None
         self.queue: WriteQueue | None = None
-        self._readers = ThreadPoolExecutor(READ_THREADS, "store-reader")
-        self._reading = 0
+        self._reads: DiskReads | None = None
         if volume is not None:
             self.disk = DiskTier(
                 volume,
@@ -103,6 +97,7 @@ class Tiers:
                 on_change=self._disk_changed,
                 is_pinned=self.pins.is_pinned,
             )
+            self._reads = DiskReads(self.disk, read_s)
             limit = queue_bytes or max(SMALLEST_QUEUE_BYTES, memory_bytes // QUEUE_PART)
             self.queue = WriteQueue(
                 self.disk, limit, fsync_s=fsync_s, is_current=tenants.is_current
@@ -139,6 +134,16 @@ class Tiers:
         return NOWHERE if at is None else Found(Tier.DISK, at[0].is_exact(at[1]))
 
     @property
+    def num_slow(self) -> int:
+        """Disk reads that were given up."""
+        return 0 if self._reads is None else self._reads.num_slow
+
+    @property
+    def queued_bytes(self) -> int:
+        """That wait for the disk."""
+        return 0 if self.queue is None else self.queue.queued_bytes
+
+    @property
     def age_s(self) -> float:
         """Of this life."""
         return max(0.0, self._clock() - self._started_s)
@@ -158,7 +163,7 @@ class Tiers:
             self._was_read(origin, kind, held)
             return [one.item for one in held]
         admission = self.tenants.current(origin.group)
-        items = await self._read_disk(origin, kind, names)
+        items = [] if self._reads is None else await self._reads.read(origin, kind, names)
         if not self.tenants.is_current(admission):
             return []  # deleted while we read
         if items:
@@ -180,13 +185,12 @@ class Tiers:
         """Take parts: into memory now; to disk soon if the turn is complete, else when they are
         touched again. Dropping is always legal, and counted."""
         if retention is Retention.NONE or not self.tenants.is_current(admission):
-            return Put(Retention.NONE, 0, None)
+            return Put(Retention.NONE, len(items), None)
         if items and items[0].kind is PartKind.SLOT:
             kept = Kept(retention, day_of(self._clock()))
-            return Put(retention, len(self.slots.put(items, kept, admission)), None)
-        if self.disk is not None:
-            size = sum(len(item.payload) for item in items)
-            retention = self.quotas.granted(self.disk.segments.ledger, retention, size)
+            held = self.slots.put(items, kept, admission)
+            return Put(retention, len(items) - len(held), None)
+        retention = self._granted(retention, sum(len(item.payload) for item in items))
         self.counts.put += len(items)
         again = {i.name for i in items if self.memory.find(i.kind, i.name, i.origin)}
         kept = Kept(retention, day_of(self._clock()))
@@ -194,8 +198,10 @@ class Tiers:
         on_disk: asyncio.Future[bool] | None = None
         if self.queue is not None:
             due = [one for one in held if is_complete or one.item.name in again]
-            on_disk = self._settle(due, kept)
-        return Put(retention, len(held), on_disk)
+            homeless = self._without(items, held, kept) if is_complete else ()
+            on_disk = self._settle(due, kept, homeless)
+        num_homeless = 0 if on_disk is not None else len(items) - len(held)
+        return Put(retention, num_homeless, on_disk)
 
     async def until_room(self, size_bytes: int) -> None:
         """For those who would rather wait than have parts dropped on their way to disk."""
@@ -213,12 +219,15 @@ class Tiers:
         """Somebody has computed again what is here: as good as reading it."""
         if kind is PartKind.SLOT:
             return  # it is of use for minutes, not for days
-        kept = Kept(retention, day_of(self._clock()))
         held = self.memory.find(kind, name, origin)
+        at = None if self.disk is None else self.disk.segments.find(kind, name, origin)
+        if at is not None:
+            retention = self._granted(retention, at[0].live_bytes)
+        kept = Kept(retention, day_of(self._clock()))
         if held is not None:
             held.kept = later(held.kept, kept)
             self._settle([held], held.kept)
-        elif self.disk is not None and (at := self.disk.segments.find(kind, name, origin)):
+        elif self.disk is not None and at is not None:
             self.disk.segments.renew(at[0], kept)
 
     async def delete(self, tenant: str, node: str) -> Receipt:
@@ -255,34 +264,16 @@ class Tiers:
         if self.disk is not None and self.queue is not None:
             await self.queue.call(self.disk.close)
             await self.queue.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._readers.shutdown)
+        if self._reads is not None:
+            await self._reads.close()
 
     def _memory_of(self, kind: PartKind) -> MemoryTier:
         return self.slots if kind is PartKind.SLOT else self.memory
 
-    async def _read_disk(
-        self, origin: Origin, kind: PartKind, names: Sequence[BlockHash]
-    ) -> list[Item]:
-        disk = self.disk
-        if disk is None or disk.segments.find(kind, names[0], origin) is None:
-            return []
-        if self._reading >= READS_AT_ONCE:
-            self.counts.slow += 1
-            return []
-        reading = self._loop.run_in_executor(self._readers, disk.read, origin, kind, names)
-        self._reading += 1
-        reading.add_done_callback(self._has_read)
-        done, _ = await asyncio.wait([reading], timeout=self._read_s)
-        if not done:
-            self.counts.slow += 1
-            log.warning("a disk read took longer than %g s and counts as a miss", self._read_s)
-            return []
-        return [] if reading.exception() is not None else reading.result()
-
-    def _has_read(self, reading: "asyncio.Future[list[Item]]") -> None:
-        self._reading -= 1
-        if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.error("a disk read failed why=%s", error)
+    def _granted(self, retention: Retention, size_bytes: int) -> Retention:
+        if self.disk is None:
+            return retention
+        return self.quotas.granted(self.disk.segments.ledger, retention, size_bytes)
 
     def _was_read(self, origin: Origin, kind: PartKind, held: Sequence[Held]) -> None:
         """Renew what was read from memory, on disk too; a second touch settles."""
@@ -294,12 +285,28 @@ class Tiers:
             self.disk.renew(origin, kind, [one.item.name for one in held])
             self._settle([one for one in held if not one.is_settled], held[0].kept)
 
-    def _settle(self, held: Sequence[Held], kept: Kept) -> "asyncio.Future[bool] | None":
+    def _without(self, items: Sequence[Item], held: Sequence[Held], kept: Kept) -> list[Held]:
+        """Copies of what memory has no room for, on their way to disk alone."""
+        names = {(one.item.kind, one.item.name) for one in held}
+        return [
+            Held(
+                replace(item, payload=memoryview(bytes(item.payload))),
+                kept,
+                self.tenants.current(item.origin.group),
+                Lump(len(item.payload)),
+            )
+            for item in items
+            if (item.kind, item.name) not in names
+        ]
+
+    def _settle(
+        self, held: Sequence[Held], kept: Kept, homeless: Sequence[Held] = ()
+    ) -> "asyncio.Future[bool] | None":
         """Queue for disk what is neither there nor on its way; prolong what is there."""
         if self.disk is None or self.queue is None:
             return None
         fresh: list[Held] = []
-        for one in held:
+        for one in (*held, *homeless):
             at = self.disk.segments.find(one.item.kind, one.item.name, one.item.origin)
             if at is not None:
                 one.is_settled = True

@@ -1,7 +1,6 @@
 """The store's values to and from protobuf."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
@@ -12,62 +11,27 @@ from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.blocks import HASH_BYTES
 from diptych.core.errors import BadRequest, Broken
 from diptych.core.ids import BlockHash
+from diptych.kvcache_store.arrivals import Expected, announced, announced_slots
 from diptych.kvcache_store.items import Found, Origin, Tier
 from diptych.kvcache_store.ledger import Balance
+from diptych.kvcache_store.messages import (
+    Announcement,
+    Fetch,
+    Life,
+    LookedUp,
+    Stored,
+    Wanted,
+    Whose,
+    WindowOffer,
+)
 from diptych.kvcache_store.report import Account, PinRow, SegmentRow, Stats
+from diptych.kvcache_store.retention import retention_of
 from diptych.transport.frames import PartKind
+from diptych.transport.window import Filled
 
 EXACT = 0x80
 MOST_HASHES = 65_536  # of one message: a million tokens are 8,192 blocks
 MOST_TENANT_CHARS = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Whose:
-    """Whose bytes, as a worker says it."""
-
-    namespace: bytes
-    layout_hash: bytes
-    scope: bytes
-    tenant: str
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """One life of a node."""
-
-    incarnation: int
-    age_s: float
-    was_empty: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LookedUp:
-    """A node's answer, for each hash that was asked."""
-
-    blocks: list[Found]
-    anchors: list[Found]
-    pin: int
-    life: Life
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a node lacks of what was announced."""
-
-    blocks: list[BlockHash]
-    anchors: list[BlockHash]
-    slots: list[BlockHash]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What became of what was sent, in parts."""
-
-    retention: str
-    in_memory: int
-    on_disk: int
-    dropped: int
 
 
 def whose_to_pb(whose: Whose) -> pb.Origin:
@@ -187,6 +151,186 @@ def right_to_bytes(whose: Whose, kind: PartKind) -> bytes:
     return pb.ReadRight(origin=whose_to_pb(whose), kind=kind).SerializeToString()
 
 
+def announcement_from_pb(up: pb.PutUp) -> Announcement:
+    """BadRequest by field unless it makes sense."""
+    whose = whose_from_pb(up.origin)
+    retention = retention_of(up.retention)
+    blocks = hashes_from_pb(up.hashes)
+    if up.kind == PartKind.SLOT:
+        if up.anchors or up.exact or len(set(blocks)) != len(blocks):
+            raise BadRequest("slots: expected names, each once, and nothing else", param="hashes")
+        slots = tuple(announced_slots(blocks, scope=whose.scope))
+        return Announcement(whose, retention, slots, up.complete, up.await_disk)
+    if up.kind not in (0, PartKind.BLOCK):
+        raise BadRequest(f"kind: {up.kind}; expected blocks or slots", param="kind")
+    if len(up.exact) != len(blocks):
+        raise BadRequest(f"exact: {len(up.exact)} bytes; expected {len(blocks)}", param="exact")
+    if len(up.parent) != HASH_BYTES:
+        raise BadRequest(f"parent: {len(up.parent)} bytes; expected {HASH_BYTES}", param="parent")
+    if any(position >= len(blocks) for position in up.anchors):
+        raise BadRequest(f"anchors: a position beyond the {len(blocks)} hashes", param="anchors")
+    if len(set(blocks)) != len(blocks) or len(set(up.anchors)) != len(up.anchors):
+        raise BadRequest("hashes or anchors: one comes twice", param="hashes")
+    expected = announced(blocks, up.exact, up.anchors, parent=up.parent, first_index=up.first_index)
+    return Announcement(whose, retention, tuple(expected), up.complete, up.await_disk)
+
+
+def announcement_from_bytes(data: bytes) -> Announcement:
+    """The first message of PutBlocks."""
+    try:
+        return announcement_from_pb(pb.PutUp.FromString(data))
+    except DecodeError as error:
+        raise BadRequest("not a PutUp message") from error
+
+
+def wanted_to_pb(wanted: Sequence[Expected]) -> pb.Wanted:
+    names = {
+        kind: b"".join(one.name for one in wanted if one.kind is kind)
+        for kind in (PartKind.BLOCK, PartKind.ANCHOR, PartKind.SLOT)
+    }
+    return pb.Wanted(
+        blocks=names[PartKind.BLOCK], anchors=names[PartKind.ANCHOR], slots=names[PartKind.SLOT]
+    )
+
+
+def stored_to_pb(stored: Stored) -> pb.Stored:
+    return pb.Stored(
+        retention=stored.retention,
+        taken=stored.taken,
+        on_disk=stored.on_disk,
+        dropped=stored.dropped,
+    )
+
+
+def stored_from_pb(stored: pb.Stored) -> Stored:
+    return Stored(stored.retention, stored.taken, stored.on_disk, stored.dropped)
+
+
+def right_from_pb(right: pb.ReadRight) -> tuple[Whose, PartKind]:
+    """BadRequest unless it is for blocks, anchors or slots of somebody."""
+    try:
+        kind = PartKind(right.kind)
+    except ValueError:
+        kind = PartKind.TAIL
+    if kind is PartKind.TAIL:
+        raise BadRequest("kind: expected a block, an anchor or a slot", param="kind")
+    return whose_from_pb(right.origin), kind
+
+
+def right_from_bytes(ticket: bytes) -> tuple[Whose, PartKind]:
+    """The ticket of GetBlocks."""
+    try:
+        return right_from_pb(pb.ReadRight.FromString(ticket))
+    except DecodeError as error:
+        raise BadRequest("not a ReadRight", param="ticket") from error
+
+
+def filled_to_pb(filled: Filled) -> pb.Filled:
+    return pb.Filled(
+        slot=filled.slot,
+        kind=filled.kind,
+        hashes=b"".join(filled.names),
+        crcs=filled.crcs,
+        sizes=filled.sizes,
+        last=filled.is_last,
+    )
+
+
+def filled_from_pb(filled: pb.Filled) -> Filled:
+    try:
+        kind = PartKind(filled.kind)
+    except ValueError as error:
+        raise BadRequest("kind: no such kind of part", param="kind") from error
+    names = hashes_from_pb(filled.hashes) if filled.hashes else []
+    return Filled(
+        filled.slot, kind, tuple(names), tuple(filled.crcs), tuple(filled.sizes), filled.last
+    )
+
+
+def share_up_to_bytes(message: WindowOffer | Fetch | bytes | Filled | int) -> bytes:
+    """What a client says over a shared window; bytes are a put's first message."""
+    match message:
+        case WindowOffer():
+            offer = pb.Window(
+                pid=message.pid,
+                fd=message.fd,
+                slots=message.num_slots,
+                slot_bytes=message.slot_bytes,
+                nonce=message.nonce,
+            )
+            up = pb.ShareUp(window=offer)
+        case Fetch():
+            right = pb.ReadRight(origin=whose_to_pb(message.whose), kind=message.kind)
+            fetch = pb.Fetch(
+                right=right, hashes=b"".join(message.names), part_bytes=message.part_bytes
+            )
+            up = pb.ShareUp(fetch=fetch)
+        case bytes():
+            up = pb.ShareUp(put=pb.PutUp.FromString(message))
+        case Filled():
+            up = pb.ShareUp(filled=filled_to_pb(message))
+        case int():
+            up = pb.ShareUp(freed=message)
+    return up.SerializeToString()
+
+
+def share_up_from_bytes(data: bytes) -> WindowOffer | Fetch | Announcement | Filled | int:
+    try:
+        up = pb.ShareUp.FromString(data)
+    except DecodeError as error:
+        raise BadRequest("not a ShareUp message") from error
+    match up.WhichOneof("body"):
+        case "window":
+            w = up.window
+            return WindowOffer(w.pid, w.fd, w.slots, w.slot_bytes, w.nonce)
+        case "fetch":
+            whose, kind = right_from_pb(up.fetch.right)
+            names = hashes_from_pb(up.fetch.hashes)
+            return Fetch(whose, kind, tuple(names), up.fetch.part_bytes)
+        case "put":
+            return announcement_from_pb(up.put)
+        case "filled":
+            return filled_from_pb(up.filled)
+        case "freed":
+            return up.freed
+    raise BadRequest("an empty ShareUp message")
+
+
+def share_down_to_bytes(message: Filled | Sequence[Expected] | Stored | int | None) -> bytes:
+    """What a store says over a shared window; None is: attached."""
+    match message:
+        case None:
+            down = pb.ShareDown(attached=pb.Attached())
+        case Filled():
+            down = pb.ShareDown(filled=filled_to_pb(message))
+        case Stored():
+            down = pb.ShareDown(stored=stored_to_pb(message))
+        case int():
+            down = pb.ShareDown(freed=message)
+        case _:
+            down = pb.ShareDown(wanted=wanted_to_pb(message))
+    return down.SerializeToString()
+
+
+def share_down_from_bytes(data: bytes) -> Filled | Wanted | Stored | int | None:
+    try:
+        down = pb.ShareDown.FromString(data)
+    except DecodeError as error:
+        raise Broken("a store said noise over a shared window") from error
+    match down.WhichOneof("body"):
+        case "attached":
+            return None
+        case "filled":
+            return filled_from_pb(down.filled)
+        case "wanted":
+            return _wanted_from_pb(down.wanted)
+        case "stored":
+            return stored_from_pb(down.stored)
+        case "freed":
+            return down.freed
+    raise Broken("a store said nothing over a shared window")
+
+
 def put_to_bytes(
     whose: Whose,
     retention: str,
@@ -228,14 +372,16 @@ def put_down_from_bytes(data: bytes) -> Wanted | int | Stored:
         raise Broken("a store answered a put with noise") from error
     match down.WhichOneof("body"):
         case "wanted":
-            wanted = down.wanted
-            return Wanted(_split(wanted.blocks), _split(wanted.anchors), _split(wanted.slots))
+            return _wanted_from_pb(down.wanted)
         case "credit_bytes":
             return down.credit_bytes
         case "stored":
-            s = down.stored
-            return Stored(s.retention, s.in_memory, s.on_disk, s.dropped)
+            return stored_from_pb(down.stored)
     raise Broken("a store answered a put with nothing")
+
+
+def _wanted_from_pb(wanted: pb.Wanted) -> Wanted:
+    return Wanted(_split(wanted.blocks), _split(wanted.anchors), _split(wanted.slots))
 
 
 def _split(data: bytes) -> list[BlockHash]:

@@ -67,6 +67,7 @@ class WriteQueue:
         self._fsync_s = fsync_s
         self._is_current = is_current
         self._queue: deque[Write] = deque()
+        self._is_full = False  # the last write found no room
         self._work = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_idle = asyncio.Event()
@@ -162,9 +163,12 @@ class WriteQueue:
             await self.call(lambda: self._disk.write(items, batch[0].retention))
             is_written = True
             self.counts.written += len(items)
+            self._is_full = False
         except VolumeFull as error:
             self.counts.dropped_room += len(items)
-            log.warning("parts dropped parts=%d why=%s", len(items), error.message)
+            if not self._is_full:  # said once, counted always
+                log.warning("parts are dropped until there is room why=%s", error.message)
+            self._is_full = True
         except OSError as error:
             self.counts.dropped_error += len(items)
             log.error("parts dropped parts=%d why=%s", len(items), error.strerror)

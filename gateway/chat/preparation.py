@@ -128,4 +128,5 @@ def _parser(
         min_tokens=request.min_tokens,
         special=not request.skip_special_tokens,
         merged=request.include_reasoning and not request.separate_reasoning,
+        placed=request.logprobs,
     )

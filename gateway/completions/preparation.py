@@ -160,4 +160,5 @@ def _parser(request: CompletionRequest, served: Served) -> Parser:
         ignore_eos=request.ignore_eos,
         min_tokens=request.min_tokens,
         special=not request.skip_special_tokens,
+        placed=request.logprobs is not None,
     )

@@ -13,6 +13,7 @@ import json
 import os
 import platform as machine
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -157,6 +158,31 @@ def measure(way: str, url: str, options: argparse.Namespace) -> list[Figure]:
     return figures
 
 
+async def livez_delays(url: str, chars: int = 1_000_000) -> list[float]:
+    """Seconds that /livez takes, again and again, while a long prompt is taken."""
+    prompt = ("The river was seven stones wide. " * (chars // 33 + 1))[:chars]
+    body = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 1,
+        "thinking": {"type": "disabled"},
+    }
+    delays: list[float] = []
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=120) as long,
+        httpx.AsyncClient(base_url=url, timeout=120) as short,
+    ):
+        await short.get("/livez")
+        taking = asyncio.create_task(long.post("/v1/chat/completions", json=body))
+        while not taking.done():
+            began_s = time.perf_counter()
+            await short.get("/livez")
+            delays.append(time.perf_counter() - began_s)
+            await asyncio.sleep(0.002)
+        (await taking).raise_for_status()
+    return delays
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64, 512])
@@ -167,15 +193,24 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also append the figures to this file")
     options = parser.parse_args()
     console, figures = Console(), list[Figure]()
+    delays: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for way, server in (("bare", bare), ("alone", alone), ("chain", chain)):
             if way in options.ways:
                 with console.status(way), server(options.tokens, folder) as url:
                     figures += measure(way, url, options)
+                    if way == "alone":
+                        delays = asyncio.run(livez_delays(url))
         if options.peers:
             figures += peer_figures(options, folder, console)
     show(console, figures, options.tokens)
+    if delays:
+        console.print(
+            f"/livez while a prompt of a million characters is taken: p50 "
+            f"{1e3 * statistics.median(delays):.1f} ms, worst {1e3 * max(delays):.0f} ms of "
+            f"{len(delays)}"
+        )
     if options.json:
         with options.json.open("a") as file:
             file.writelines(json.dumps(vars(f)) + "\n" for f in figures)

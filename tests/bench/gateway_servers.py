@@ -33,7 +33,7 @@ from diptych.testing.scripted import GRAIN, Script, ScriptedEngine
 from diptych.testing.workers import Worker, decode_worker, prefill_worker
 
 MODEL = "scripted"
-FLEET = Fleet(ready=True, namespace=b"n" * 16, max_model_len=4096, block_tokens=GRAIN)
+FLEET = Fleet(ready=True, namespace=b"n" * 16, max_model_len=2**21, block_tokens=GRAIN)
 
 
 def bare(port: int, tokens: int) -> None:

@@ -1,8 +1,9 @@
 """The cache tier as workers meet it: over loopback, one node."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from diptych.contract import worker_pb2
 from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.errors import BadRequest, Refused
 from diptych.core.ids import BlockHash, WorkerId
-from diptych.kvcache_store.client import Outcome, Retention, StoreClient, Tier
+from diptych.kvcache_store.client import Outcome, Retention, StoreClient, Tier, Transport
+from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.retention import DAY_S
 from diptych.kvcache_store.volume import Folder
 from diptych.testing.clock import FakeClock
@@ -29,13 +31,26 @@ PROMPT = Text("alice", range(40))
 
 
 @asynccontextmanager
-async def tier(folder: Path, **more: Any) -> AsyncIterator[tuple[RunningStore, StoreClient]]:
+async def tier_over(
+    transport: Transport, folder: Path, **more: Any
+) -> AsyncIterator[tuple[RunningStore, StoreClient]]:
     async with running_store(folder, **more) as store:
-        client = StoreClient([store.address], WorkerId("prefill-1"), lookup_s=2.0)
+        client = StoreClient(
+            [store.address], WorkerId("prefill-1"), lookup_s=2.0, transport=transport
+        )
         try:
             yield store, client
         finally:
             await client.close()
+
+
+TierOver = Callable[..., AbstractAsyncContextManager[tuple[RunningStore, StoreClient]]]
+
+
+@pytest.fixture(params=[Transport.GRPC, Transport.SHM])
+def tier(request: pytest.FixtureRequest) -> TierOver:
+    """A store and a client, over each transport."""
+    return partial(tier_over, request.param)
 
 
 async def put(client: StoreClient, *args: Any, **more: Any) -> Outcome:
@@ -43,7 +58,7 @@ async def put(client: StoreClient, *args: Any, **more: Any) -> Outcome:
     return await client.put(text.run(*rest, **more), deadline_s=10, await_disk=True)
 
 
-async def test_what_one_worker_puts_another_gets(tmp_path: Path) -> None:
+async def test_what_one_worker_puts_another_gets(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (store, client):
         outcome = await put(client, PROMPT, anchors=[37, 39])
         assert outcome == Outcome(sent=42, on_disk=42, dropped=0)
@@ -56,7 +71,7 @@ async def test_what_one_worker_puts_another_gets(tmp_path: Path) -> None:
         assert (hit.end, hit.num_in(Tier.MEMORY)) == (40, 40)
 
 
-async def test_disk_answers_after_a_restart_and_then_memory(tmp_path: Path) -> None:
+async def test_disk_answers_after_a_restart_and_then_memory(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT, anchors=[39])
     async with tier(tmp_path) as (store, client):
@@ -68,7 +83,7 @@ async def test_disk_answers_after_a_restart_and_then_memory(tmp_path: Path) -> N
         assert store.tiers.counts.read[Tier.DISK] == 41
 
 
-async def test_only_what_nobody_has_is_sent(tmp_path: Path) -> None:
+async def test_only_what_nobody_has_is_sent(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (store, client):
         await put(client, PROMPT, 0, 25)
         outcome = await put(client, PROMPT, anchors=[30])
@@ -77,7 +92,9 @@ async def test_only_what_nobody_has_is_sent(tmp_path: Path) -> None:
         assert await put(client, PROMPT, anchors=[30]) == Outcome()
 
 
-async def test_a_look_up_may_begin_behind_what_the_worker_has(tmp_path: Path) -> None:
+async def test_a_look_up_may_begin_behind_what_the_worker_has(
+    tmp_path: Path, tier: TierOver
+) -> None:
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT)
         hit = await client.lookup(PROMPT.whose, PROMPT.chain, start=19)
@@ -87,7 +104,7 @@ async def test_a_look_up_may_begin_behind_what_the_worker_has(tmp_path: Path) ->
         assert fetched.done == {19, 20, 30}
 
 
-async def test_a_hit_ends_at_the_first_gap(tmp_path: Path) -> None:
+async def test_a_hit_ends_at_the_first_gap(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT, 0, 10)
         await put(client, PROMPT, 11, 40, anchors=[20])
@@ -95,7 +112,7 @@ async def test_a_hit_ends_at_the_first_gap(tmp_path: Path) -> None:
         assert (hit.end, hit.anchors) == (10, {})
 
 
-async def test_deterministic_requests_see_exact_blocks_only(tmp_path: Path) -> None:
+async def test_deterministic_requests_see_exact_blocks_only(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT, 0, 10)
         await put(client, PROMPT, 10, 20, exact=False)
@@ -104,7 +121,9 @@ async def test_deterministic_requests_see_exact_blocks_only(tmp_path: Path) -> N
         assert (await client.lookup(whose, chain, exact_only=True)).end == 10
 
 
-async def test_k7_the_same_prompt_of_another_tenant_is_nowhere(tmp_path: Path) -> None:
+async def test_k7_the_same_prompt_of_another_tenant_is_nowhere(
+    tmp_path: Path, tier: TierOver
+) -> None:
     bobs = Text("bob", PROMPT.tokens)
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT, anchors=[39])
@@ -121,7 +140,9 @@ async def test_k7_the_same_prompt_of_another_tenant_is_nowhere(tmp_path: Path) -
         assert (await client.lookup(forged, PROMPT.chain)).end == 0
 
 
-async def test_k1_a_part_that_cannot_be_read_is_never_counted_as_loaded(tmp_path: Path) -> None:
+async def test_k1_a_part_that_cannot_be_read_is_never_counted_as_loaded(
+    tmp_path: Path, tier: TierOver
+) -> None:
     text = Text("alice", range(8))
     async with tier(tmp_path) as (_, client):
         await put(client, text)
@@ -145,6 +166,7 @@ async def test_k1_a_part_that_cannot_be_read_is_never_counted_as_loaded(tmp_path
 
 async def test_k4_without_its_anchor_a_prefix_is_found_up_to_the_anchor_before(
     tmp_path: Path,
+    tier: TierOver,
 ) -> None:
     async with tier(tmp_path) as (_, client):
         await put(client, PROMPT, anchors=[20, 39])
@@ -170,7 +192,7 @@ async def test_k4_without_its_anchor_a_prefix_is_found_up_to_the_anchor_before(
     ],
 )
 async def test_a_damaged_frame_is_refused_and_nothing_of_it_is_kept(
-    tmp_path: Path, alter: Any, fault: Fault
+    tmp_path: Path, tier: TierOver, alter: Any, fault: Fault
 ) -> None:
     async with tier(tmp_path) as (store, client):
         stream: Any = connect(store.address).stream_stream(PUT)()
@@ -221,7 +243,7 @@ def announcement(text: Text, count: int, **changes: Any) -> bytes:
     ],
 )
 async def test_a_put_that_makes_no_sense_is_refused_by_field(
-    tmp_path: Path, changes: dict[str, Any], param: str
+    tmp_path: Path, tier: TierOver, changes: dict[str, Any], param: str
 ) -> None:
     async with tier(tmp_path) as (store, _):
         stream: Any = connect(store.address).stream_stream(PUT)()
@@ -234,7 +256,9 @@ async def test_a_put_that_makes_no_sense_is_refused_by_field(
         assert "for ever" not in error.message
 
 
-async def test_a_put_that_falls_silent_is_ended_and_what_came_is_kept(tmp_path: Path) -> None:
+async def test_a_put_that_falls_silent_is_ended_and_what_came_is_kept(
+    tmp_path: Path, tier: TierOver
+) -> None:
     async with tier(tmp_path, silence_s=0.2) as (store, client):
         stream: Any = connect(store.address).stream_stream(PUT)()
         await stream.write(announcement(PROMPT, 16))
@@ -248,7 +272,7 @@ async def test_a_put_that_falls_silent_is_ended_and_what_came_is_kept(tmp_path: 
         assert (await client.lookup(PROMPT.whose, PROMPT.chain)).end == 8
 
 
-async def test_a_ticket_that_is_no_read_right_is_refused(tmp_path: Path) -> None:
+async def test_a_ticket_that_is_no_read_right_is_refused(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (store, _):
         stream: Any = connect(store.address).stream_stream("/diptych.contract.Blocks/GetBlocks")()
         want = worker_pb2.WantBlocks(ticket=b"\xff\xff", worker_id="w", hashes=bytes(16))
@@ -258,7 +282,9 @@ async def test_a_ticket_that_is_no_read_right_is_refused(tmp_path: Path) -> None
         assert from_rpc(caught.value).param == "ticket"
 
 
-async def test_another_layout_under_the_same_namespace_is_refused(tmp_path: Path) -> None:
+async def test_another_layout_under_the_same_namespace_is_refused(
+    tmp_path: Path, tier: TierOver
+) -> None:
     async with tier(tmp_path) as (store, client):
         await put(client, PROMPT)
         whose = PROMPT.whose
@@ -279,7 +305,7 @@ async def test_another_layout_under_the_same_namespace_is_refused(tmp_path: Path
         assert client.weights
 
 
-async def test_zero_retention_leaves_nothing_anywhere(tmp_path: Path) -> None:
+async def test_zero_retention_leaves_nothing_anywhere(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path) as (store, client):
         assert await put(client, PROMPT, retention=Retention.NONE) == Outcome()
         stream: Any = connect(store.address).stream_stream(PUT)()
@@ -291,7 +317,7 @@ async def test_zero_retention_leaves_nothing_anywhere(tmp_path: Path) -> None:
     assert not list((tmp_path / "tenants").iterdir())
 
 
-async def test_k10_probing_renews_nothing_and_reading_does(tmp_path: Path) -> None:
+async def test_k10_probing_renews_nothing_and_reading_does(tmp_path: Path, tier: TierOver) -> None:
     clock = FakeClock(20_000.5 * DAY_S)
     probed, read = Text("alice", range(8)), Text("bob", range(8))
     async with tier(tmp_path, clock=clock) as (store, client):
@@ -309,6 +335,7 @@ async def test_k10_probing_renews_nothing_and_reading_does(tmp_path: Path) -> No
 
 async def test_an_unfinished_turn_reaches_the_disk_when_it_is_touched_again(
     tmp_path: Path,
+    tier: TierOver,
 ) -> None:
     async with tier(tmp_path) as (store, client):
         await put(client, PROMPT, is_complete=False)
@@ -321,7 +348,9 @@ async def test_an_unfinished_turn_reaches_the_disk_when_it_is_touched_again(
         assert disk.segments.num_parts == 40
 
 
-async def test_memory_gives_way_tail_first_and_the_disk_still_has_it(tmp_path: Path) -> None:
+async def test_memory_gives_way_tail_first_and_the_disk_still_has_it(
+    tmp_path: Path, tier: TierOver
+) -> None:
     async with tier(tmp_path, memory_bytes=30_000) as (store, client):
         await put(client, PROMPT)
         hit = await client.lookup(PROMPT.whose, PROMPT.chain)
@@ -331,13 +360,18 @@ async def test_memory_gives_way_tail_first_and_the_disk_still_has_it(tmp_path: P
         assert (await bring(client, PROMPT)).num_leading == 40
 
 
-async def test_without_a_disk_a_broken_promise_is_counted(tmp_path: Path) -> None:
+async def test_without_a_disk_a_broken_promise_is_counted(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path, memory_bytes=30_000, disk_bytes=0) as (store, client):
-        await put(client, PROMPT)
+        await put(client, PROMPT, 0, 20)
+        assert await put(client, PROMPT, 20, 40) == Outcome(sent=20)
         assert store.tiers.counts.violated_bytes[Retention.CHAT] >= 10_000
+        large = Text("bob", range(3), size_bytes=31_000)
+        assert await put(client, large) == Outcome(sent=3, dropped=3)
 
 
-async def test_f15_a_slow_disk_costs_writes_and_never_an_answer(tmp_path: Path) -> None:
+async def test_f15_a_slow_disk_costs_writes_and_never_an_answer(
+    tmp_path: Path, tier: TierOver
+) -> None:
     volume = PoorVolume(Folder(tmp_path / "segments"), bytes_a_second=1 << 20)
     big = Text("alice", range(64), size_bytes=50_000)
     async with tier(
@@ -358,7 +392,7 @@ async def test_f15_a_slow_disk_costs_writes_and_never_an_answer(tmp_path: Path) 
         volume.bytes_a_second = None
 
 
-async def test_f15_a_full_volume_drops_and_counts(tmp_path: Path) -> None:
+async def test_f15_a_full_volume_drops_and_counts(tmp_path: Path, tier: TierOver) -> None:
     volume = PoorVolume(Folder(tmp_path / "segments"), room_bytes=20_000)
     async with tier(tmp_path, volume=volume) as (store, client):
         outcome = await put(client, PROMPT)
@@ -372,7 +406,7 @@ async def test_f15_a_full_volume_drops_and_counts(tmp_path: Path) -> None:
         assert store.tiers.disk.segments.num_parts == 40
 
 
-async def test_pins_hold_until_released_or_their_deadline(tmp_path: Path) -> None:
+async def test_pins_hold_until_released_or_their_deadline(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path, memory_bytes=40_000, disk_bytes=0) as (store, client):
         text = Text("alice", range(20))
         await put(client, text)
@@ -393,7 +427,7 @@ async def test_pins_hold_until_released_or_their_deadline(tmp_path: Path) -> Non
         assert store.tiers.counts.lapsed_pins >= 1
 
 
-async def test_an_encrypted_store_serves_the_same_bytes(tmp_path: Path) -> None:
+async def test_an_encrypted_store_serves_the_same_bytes(tmp_path: Path, tier: TierOver) -> None:
     async with tier(tmp_path, encrypt=True) as (_, client):
         await put(client, PROMPT, anchors=[39])
     async with tier(tmp_path, encrypt=True) as (_, client):
@@ -403,6 +437,21 @@ async def test_an_encrypted_store_serves_the_same_bytes(tmp_path: Path) -> None:
     assert bytes(PROMPT.item(7).payload[:50]) not in files
 
 
+async def test_pinning_beyond_the_quota_is_granted_as_chat_and_says_so(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    quotas = Quotas(class_bytes={Retention.PINNED: 30_000})
+    async with tier(tmp_path, quotas=quotas) as (store, client):
+        await put(client, PROMPT, 0, 20, retention=Retention.PINNED)
+        await put(client, Text("bob", range(40)), retention=Retention.PINNED)
+        await put(client, Text("carol", range(40)))
+        await put(client, Text("carol", range(40)), retention=Retention.PINNED)  # is there already
+        disk = store.tiers.disk
+        assert disk is not None
+        assert 20_000 <= disk.segments.ledger.of_class(Retention.PINNED) <= 30_000
+        assert disk.segments.num_parts == 100
+
+
 SLOT = BlockHash(b"s" * 16)
 
 
@@ -410,7 +459,9 @@ def slot(payload: bytes, name: BlockHash = SLOT) -> Part:
     return Part(PartKind.SLOT, name, checksum(payload), memoryview(payload))
 
 
-async def test_a_slot_is_kept_in_memory_under_its_name_and_for_its_owner(tmp_path: Path) -> None:
+async def test_a_slot_is_kept_in_memory_under_its_name_and_for_its_owner(
+    tmp_path: Path, tier: TierOver
+) -> None:
     payload = bytes(range(250)) * 400
     async with tier(tmp_path) as (store, client):
         assert await client.put_slot(PROMPT.whose, slot(payload), Retention.CHAT, deadline_s=5)
@@ -426,7 +477,9 @@ async def test_a_slot_is_kept_in_memory_under_its_name_and_for_its_owner(tmp_pat
         assert client.counts.lookups_failed == 0 and all(client.weights.values())
 
 
-async def test_slots_never_take_more_than_their_part_and_the_oldest_go(tmp_path: Path) -> None:
+async def test_slots_never_take_more_than_their_part_and_the_oldest_go(
+    tmp_path: Path, tier: TierOver
+) -> None:
     names = [BlockHash(bytes([i]) * 16) for i in range(6)]
     async with tier(tmp_path, memory_bytes=1 << 20) as (store, client):
         for number, name in enumerate(names):
@@ -441,7 +494,9 @@ async def test_slots_never_take_more_than_their_part_and_the_oldest_go(tmp_path:
         assert store.tiers.slots.used_bytes <= 1 << 18
 
 
-async def test_a_slot_of_a_request_that_keeps_nothing_is_not_kept(tmp_path: Path) -> None:
+async def test_a_slot_of_a_request_that_keeps_nothing_is_not_kept(
+    tmp_path: Path, tier: TierOver
+) -> None:
     async with tier(tmp_path) as (store, client):
         assert not await client.put_slot(PROMPT.whose, slot(b"x"), Retention.NONE, deadline_s=5)
         assert not len(store.tiers.slots)

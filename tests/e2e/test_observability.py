@@ -21,7 +21,7 @@ MAX_TOKENS = 6
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACED = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01", "x-diptych-timings": "1"}
-ROLES = {"gateway", "router", "prefill", "decode", "supervisor"}
+ROLES = {"gateway", "router", "prefill", "decode", "store", "supervisor"}
 
 
 @pytest.fixture(scope="module")

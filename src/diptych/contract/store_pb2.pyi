@@ -119,16 +119,88 @@ class Wanted(_message.Message):
     def __init__(self, blocks: _Optional[bytes] = ..., anchors: _Optional[bytes] = ..., slots: _Optional[bytes] = ...) -> None: ...
 
 class Stored(_message.Message):
-    __slots__ = ("retention", "in_memory", "on_disk", "dropped")
+    __slots__ = ("retention", "taken", "on_disk", "dropped")
     RETENTION_FIELD_NUMBER: _ClassVar[int]
-    IN_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     ON_DISK_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     retention: str
-    in_memory: int
+    taken: int
     on_disk: int
     dropped: int
-    def __init__(self, retention: _Optional[str] = ..., in_memory: _Optional[int] = ..., on_disk: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+    def __init__(self, retention: _Optional[str] = ..., taken: _Optional[int] = ..., on_disk: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class ShareUp(_message.Message):
+    __slots__ = ("window", "fetch", "put", "filled", "freed")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    PUT_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    window: Window
+    fetch: Fetch
+    put: PutUp
+    filled: Filled
+    freed: int
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., put: _Optional[_Union[PutUp, _Mapping]] = ..., filled: _Optional[_Union[Filled, _Mapping]] = ..., freed: _Optional[int] = ...) -> None: ...
+
+class ShareDown(_message.Message):
+    __slots__ = ("attached", "filled", "wanted", "stored", "freed")
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    attached: Attached
+    filled: Filled
+    wanted: Wanted
+    stored: Stored
+    freed: int
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., filled: _Optional[_Union[Filled, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., freed: _Optional[int] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("pid", "fd", "slots", "slot_bytes", "nonce")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    FD_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    fd: int
+    slots: int
+    slot_bytes: int
+    nonce: bytes
+    def __init__(self, pid: _Optional[int] = ..., fd: _Optional[int] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class Attached(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("right", "hashes", "part_bytes")
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
+    right: ReadRight
+    hashes: bytes
+    part_bytes: int
+    def __init__(self, right: _Optional[_Union[ReadRight, _Mapping]] = ..., hashes: _Optional[bytes] = ..., part_bytes: _Optional[int] = ...) -> None: ...
+
+class Filled(_message.Message):
+    __slots__ = ("slot", "kind", "hashes", "crcs", "sizes", "last")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    CRCS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    kind: int
+    hashes: bytes
+    crcs: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    last: bool
+    def __init__(self, slot: _Optional[int] = ..., kind: _Optional[int] = ..., hashes: _Optional[bytes] = ..., crcs: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("incarnation", "seq")

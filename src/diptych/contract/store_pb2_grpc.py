@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class StoreStub:
-    """Served beside two raw-bytes streams: Blocks.GetBlocks, whose ticket is a ReadRight, and
-    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. See kvcache_store/service.py.
+    """Served beside three raw-bytes streams. Blocks.GetBlocks: its ticket is a ReadRight.
+    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. Store.ShareBlocks: for peers
+    on one host, a window of memory that both map instead of frames; one get or put after the other.
     """
 
     def __init__(self, channel):
@@ -84,8 +85,9 @@ class StoreStub:
 
 
 class StoreServicer:
-    """Served beside two raw-bytes streams: Blocks.GetBlocks, whose ticket is a ReadRight, and
-    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. See kvcache_store/service.py.
+    """Served beside three raw-bytes streams. Blocks.GetBlocks: its ticket is a ReadRight.
+    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. Store.ShareBlocks: for peers
+    on one host, a window of memory that both map instead of frames; one get or put after the other.
     """
 
     def Greet(self, request, context):
@@ -199,8 +201,9 @@ def add_StoreServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Store:
-    """Served beside two raw-bytes streams: Blocks.GetBlocks, whose ticket is a ReadRight, and
-    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. See kvcache_store/service.py.
+    """Served beside three raw-bytes streams. Blocks.GetBlocks: its ticket is a ReadRight.
+    Store.PutBlocks: PutUp first, then block frames; PutDown comes back. Store.ShareBlocks: for peers
+    on one host, a window of memory that both map instead of frames; one get or put after the other.
     """
 
     @staticmethod

@@ -43,13 +43,15 @@ class Parser:
         ignore_eos: bool = False,
         special: bool = False,
         merged: bool = False,
+        placed: bool = True,
     ) -> None:
         """Without `tools`, calls are dropped. `parallel` false: the first call ends the turn.
 
         `trusted`: a grammar wrote the calls, so their values need no check. Stop strings count
         from the token after `min_tokens`. `special`: special tokens without a meaning here are
         shown as they are spelled. `merged`: the reasoning and the marker that ends it are shown as
-        part of the answer, just as they were written.
+        part of the answer, just as they were written. `placed`: pieces tell the tokens that begin
+        in them; it costs, and only log-probabilities need it.
         """
         self._token_bytes = tokenizer.spelling if special else tokenizer.token_bytes
         self._is_merged = merged and opening.is_reasoning
@@ -72,7 +74,7 @@ class Parser:
         if self._is_calling:
             self._calls.open_block()
         self._stops = StopFinder(stops, keep=keep_stop)
-        self._places = Places()
+        self._places = Places() if placed else None
         self._min_tokens = min_tokens
         self._ignore_eos = ignore_eos
         self._out: list[Piece] = []
@@ -270,7 +272,8 @@ class Parser:
             return
         self._at_start = False
         current = len(self.sections)
-        self._places.enter(len(text), self._beginning(owners or (current,)))
+        if self._places is not None:
+            self._places.enter(len(text), self._beginning(owners or (current,)))
         self._shown = owners[-1] if owners else current
         if self._section is Section.CONTENT and self._shown > self._min_tokens:
             exempt = bisect_right(owners, self._min_tokens)
@@ -295,7 +298,7 @@ class Parser:
 
     def _piece(self, section: Section, text: str) -> Text:
         shown = Section.CONTENT if self._is_merged else section
-        return Text(shown, text, self._places.show(len(text)))
+        return Text(shown, text, self._places.show(len(text)) if self._places else ())
 
     def _flush_stops(self) -> None:
         """What could have become a stop string did not."""

@@ -177,10 +177,14 @@ class Receiver:
                 Fault.SEQUENCE, f"frame {frame.seq} came where {self._next_seq} was expected"
             )
         self._next_seq += 1
-        self.has_ended = frame.is_last
-        for part in frame.parts:
-            self._put(part)
+        self.take(frame.parts, is_last=frame.is_last)
         return len(data)
+
+    def take(self, parts: Sequence[Part], *, is_last: bool) -> None:
+        """Likewise for parts that came by another way than a frame."""
+        self.has_ended = is_last
+        for part in parts:
+            self._put(part)
 
     def finish(self) -> None:
         """The stream has ended: BadFrame unless all that was wanted is here."""
