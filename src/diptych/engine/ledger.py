@@ -322,6 +322,8 @@ class Ledger:
             hit_tokens_total=planner.hit_tokens_total,
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
+            resumed_total=planner.resumed_total,
+            snapshots_total=planner.snapshots_total,
         )
 
     def check(self) -> None:

@@ -64,6 +64,8 @@ class Planner:
         self.swaps_total = 0  # of them: to host memory
         self.query_tokens_total = 0
         self.hit_tokens_total = 0
+        self.resumed_total = 0
+        self.snapshots_total = 0
         self._limits = limits
         self._pools = pools
         self._spare_blocks = pools.blocks.num_blocks // 100  # left free for those that run to grow
@@ -183,6 +185,8 @@ class Planner:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)
                 self.hit_tokens_total += min(hit.length, len(request.generation.prompt))
+                self.resumed_total += bool(request.generation.forced)
+                self.snapshots_total += bool(hit.slot)
         self._compute(request, cut(request, draft.budget), draft)
         return True
 

@@ -53,6 +53,7 @@ async def test_another_engine_goes_on_from_the_last_copy_with_the_same_tokens(
             counts = second.engine.counts()
             assert counts.free_blocks == counts.num_blocks
             assert counts.hit_tokens_total <= counts.query_tokens_total
+            assert (counts.resumed_total, counts.snapshots_total) == (1, bool(spot))
 
 
 async def test_a_copy_that_was_not_kept_in_time_costs_one_interval_more(
