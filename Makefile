@@ -51,8 +51,8 @@ bench-cache: setup  ## First tokens by where KV is found; hits of public traces 
 bench-store-trace: setup  ## Hit rates of the cache tier on public traces, next to a cache without limit
 	$(BIN)/python tests/bench/store_trace.py
 
-fault: setup  ## Only the tests that strike workers
-	$(BIN)/pytest tests/fault
+fault: setup  ## Tests that strike workers, two hundred kills in a row among them: half an hour
+	$(BIN)/pytest -m "soak or not soak" tests/fault
 
 gpu: setup  ## Kernels at released sizes, on a GPU
 	TRITON_DEFAULT_FP_FUSION=1 $(BIN)/pytest -m gpu tests/kernels

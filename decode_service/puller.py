@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 SILENCE_S = 5.0  # without a frame: as long as a session may be silent
 TRIES = 2
 RETRY_WITHIN_S = 3.0  # of the first try: a holder that took longer to fail is gone
+RETRY_S = 0.5  # at first, half of it at least: a broken connection is made anew after 0.1 s
 RENEW_EVERY_S = 5.0
 CONCURRENT = 8
 KEPT_HOLDERS = 32
@@ -133,7 +134,7 @@ class Puller:
     ) -> None:
         """Pull what is missing until nothing is, twice at most."""
         missing: Sequence[BlockHash] = tuple(destination.places)
-        backoff = Backoff(0.05)
+        backoff = Backoff(RETRY_S)
         async with self._turns:
             loop = asyncio.get_running_loop()
             retry_until_s = loop.time() + RETRY_WITHIN_S

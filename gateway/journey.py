@@ -23,7 +23,7 @@ from diptych.core.errors import (
     NotFound,
     Overloaded,
 )
-from diptych.core.ids import Rank
+from diptych.core.ids import Rank, WorkerId
 from diptych.core.phases import Finish, Phase
 from diptych.core.step import Row
 from diptych.gateway import events as on
@@ -67,6 +67,7 @@ class Journey:
         self.is_over = False
         self._prefill = _Prefill()
         self._decode = _Decode()
+        self._fetched_in_vain: set[WorkerId] = set()  # decode workers that lost a ticket
         self._known: dict[tuple[Station, int], Rank] = {}  # who may know the request
         self._timers = Timers()
         self._patience_s = 0.0  # until when it may wait for a worker to have room
@@ -248,7 +249,10 @@ class Journey:
         left = Left.TICKET if has_ticket and not is_gone else self._left_over()
         if isinstance(error, Overloaded) and not self._decode.has_rows:
             return self._wait_for_room(error, rank, left, now_s)
-        return self._retry(error, self._prefill.rank if is_gone else rank, left, now_s)
+        if is_gone and rank.worker_id not in self._fetched_in_vain:
+            self._fetched_in_vain.add(rank.worker_id)
+            rank = self._prefill.rank  # it has lost the KV; twice, the fault is who fetches
+        return self._retry(error, rank, left, now_s)
 
     # Trying again
 

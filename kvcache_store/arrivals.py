@@ -42,6 +42,11 @@ def announced(
     return found
 
 
+def announced_slots(names: Sequence[BlockHash], *, scope: bytes) -> list[Expected]:
+    """Slots: each stands for itself."""
+    return [Expected(PartKind.SLOT, name, scope, 0, is_exact=True) for name in names]
+
+
 class Arrivals:
     """Takes frames in order; every part is checked before anybody else sees it."""
 

@@ -53,6 +53,7 @@ class Caretaker:
     async def sweep(self, *, foreign: bool = False, hurry: bool = False) -> Swept:
         """Expire and compact; with `foreign`, drop what belongs to unused namespaces as well."""
         self._tiers.memory.expire(self._clock())
+        self._tiers.slots.expire(self._clock())
         disk, queue = self._tiers.disk, self._tiers.queue
         if disk is None or queue is None:
             return Swept(0, 0)

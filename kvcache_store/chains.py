@@ -19,7 +19,7 @@ from diptych.kvcache_store.node import Node
 from diptych.kvcache_store.placement import LOOKED_AT, SEGMENT_BLOCKS, ranked, segment_key
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Place, Run
-from diptych.transport.frames import BlockWriter, PartKind
+from diptych.transport.frames import BlockWriter, Part, PartKind
 
 LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
 UNSENT_BYTES = 256 << 20
@@ -176,6 +176,41 @@ class StoreClient:
         self.counts.parts_sent += total.sent
         self.counts.parts_dropped += total.dropped
         return total
+
+    async def put_slot(
+        self, whose: Whose, slot: Part, retention: Retention, *, deadline_s: float
+    ) -> bool:
+        """Keep a slot in the memory of a node, for a while; False if it was dropped."""
+        nodes = ranked(self.weights, slot.name)
+        size_bytes = len(slot.payload)
+        has_room = self._unsent_bytes + size_bytes <= self._unsent_limit
+        if retention is Retention.NONE or not nodes or not has_room:
+            self._dropped(1)
+            return False
+        self._unsent_bytes += size_bytes
+        try:
+            node = self._nodes[nodes[0]]
+            stored = await node.put_slot(whose, slot, retention=retention, deadline_s=deadline_s)
+        except DiptychError as error:
+            log.warning("put failed node=%s code=%s", nodes[0], error.code)
+            self._dropped(1)
+            return False
+        finally:
+            self._unsent_bytes -= size_bytes
+        self.counts.parts_sent += stored.taken
+        return True
+
+    async def get_slot(
+        self, whose: Whose, name: BlockHash, writer: BlockWriter, *, deadline_s: float
+    ) -> bool:
+        """Fetch a slot; True only if it was verified. No byte is written after it returned."""
+        for address in ranked(self.weights, name)[:LOOKED_AT]:
+            node = self._nodes[address]
+            pulled = await node.pull(whose, PartKind.SLOT, [name], writer, deadline_s)
+            self.counts.fetched_bytes += pulled.size_bytes if pulled.is_whole else 0
+            if pulled.is_whole:
+                return True
+        return False
 
     async def close(self) -> None:
         await asyncio.gather(*(node.close() for node in self._nodes.values()))

@@ -8,7 +8,7 @@ from typing import Self
 
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
-from diptych.engine.tier import Kept, Owner, Place, Stored
+from diptych.engine.tier import Kept, Owner, Place, Snapshot, Stored
 from diptych.kvcache_store.chains import LOOKUP_S, ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
@@ -28,6 +28,7 @@ __all__ = [
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
 LOAD_MIB_S = 0.25
+SLOT_S = 1.0  # for a slot, a few MiB at most
 PUT_S = 30.0
 WAITING_BYTES = 64 << 20  # of copies that no node has taken yet
 NAMES = {Tier.MEMORY: "memory", Tier.DISK: "disk"}
@@ -66,7 +67,7 @@ class StoreTier:
     ) -> None:
         self._client = StoreClient(addresses, worker_id, lookup_s=lookup_s)
         self._namespace = self._layout_hash = b""
-        self._waiting: asyncio.Queue[Run] = asyncio.Queue()
+        self._waiting: asyncio.Queue[Run | Snapshot] = asyncio.Queue()
         self._waiting_bytes = 0
         self._refused = 0  # parts; counted on the engine's thread
         self._putting: asyncio.Task[None] | None = None
@@ -114,15 +115,24 @@ class StoreTier:
         self._refused += 0 if has_room else count
         return has_room
 
-    def keep(self, items: Sequence[Kept]) -> None:
-        for run in runs_of(items, self._whose):
-            if self._waiting_bytes + run.size_bytes > WAITING_BYTES:
-                self.counts.parts_dropped += len(run.blocks) + len(run.anchors)
+    def keep(self, items: Sequence[Kept | Snapshot]) -> None:
+        blocks = [item for item in items if isinstance(item, Kept)]
+        coming: list[Run | Snapshot] = [*runs_of(blocks, self._whose)]
+        coming += [item for item in items if isinstance(item, Snapshot)]
+        for one in coming:
+            size_bytes = _size_bytes(one)
+            if self._waiting_bytes + size_bytes > WAITING_BYTES:
+                self.counts.parts_dropped += _num_parts(one)
                 continue
-            self._waiting_bytes += run.size_bytes
-            self._waiting.put_nowait(run)
+            self._waiting_bytes += size_bytes
+            self._waiting.put_nowait(one)
         if self._putting is None:
             self._putting = asyncio.create_task(self._put())
+
+    async def load_slot(self, owner: Owner, name: BlockHash, into: memoryview) -> bool:
+        writer = _Writer(PartKind.SLOT, {name: into})
+        whose = self._whose(owner)
+        return await self._client.get_slot(whose, name, writer, deadline_s=SLOT_S)
 
     async def flush(self, within_s: float) -> None:
         """Wait until all that was kept has been taken or dropped."""
@@ -147,12 +157,22 @@ class StoreTier:
 
     async def _put(self) -> None:
         while True:
-            run = await self._waiting.get()
+            one = await self._waiting.get()
             try:
-                await self._client.put(run, deadline_s=PUT_S)
+                if isinstance(one, Run):
+                    await self._client.put(one, deadline_s=PUT_S)
+                else:
+                    await self._put_slot(one)
             finally:
-                self._waiting_bytes -= run.size_bytes
+                self._waiting_bytes -= _size_bytes(one)
                 self._waiting.task_done()
+
+    async def _put_slot(self, snapshot: Snapshot) -> None:
+        view = memoryview(snapshot.payload)
+        part = Part(PartKind.SLOT, snapshot.name, checksum(view), view)
+        retention = Retention(snapshot.owner.retention)
+        whose = self._whose(snapshot.owner)
+        await self._client.put_slot(whose, part, retention, deadline_s=PUT_S)
 
     def _whose(self, owner: Owner) -> Whose:
         return Whose(self._namespace, self._layout_hash, owner.scope, owner.tenant)
@@ -162,6 +182,14 @@ async def stats(address: str, timeout_s: float) -> Stats:
     """What a node holds; Lost or Expired if it does not answer."""
     async with connect(address) as channel, deadline(timeout_s, f"the store at {address}"):
         return await RemoteDesk(channel).stats()
+
+
+def _size_bytes(one: Run | Snapshot) -> int:
+    return one.size_bytes if isinstance(one, Run) else len(one.payload)
+
+
+def _num_parts(one: Run | Snapshot) -> int:
+    return len(one.blocks) + len(one.anchors) if isinstance(one, Run) else 1
 
 
 def runs_of(items: Sequence[Kept], whose: WhoseOf) -> list[Run]:

@@ -41,12 +41,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A block or an anchor."""
+    """A block, an anchor or a slot."""
 
     origin: Origin
     kind: PartKind
     name: BlockHash
-    parent: bytes  # of a block: the block before it, or the scope; of an anchor: its block
+    parent: bytes  # of a block: the one before it, or the scope, as of a slot; of an anchor: its
+    # block
     index: int  # of the block in its chain, from 0; of the block that an anchor ends
     is_exact: bool  # full window: its bytes continue an unclamped or anchored computation
     crc32c: int

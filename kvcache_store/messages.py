@@ -55,6 +55,12 @@ class Wanted:
 
     blocks: list[BlockHash]
     anchors: list[BlockHash]
+    slots: list[BlockHash]
+
+    def by_kind(self) -> list[tuple[PartKind, list[BlockHash]]]:
+        """In the order in which they are sent."""
+        names = self.blocks, self.anchors, self.slots
+        return list(zip((PartKind.BLOCK, PartKind.ANCHOR, PartKind.SLOT), names, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

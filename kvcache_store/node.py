@@ -165,6 +165,18 @@ class Node:
                     return await link.put(announced, by_name)
             return await _put(self._bulk, announced, by_name, deadline_s)
 
+    async def put_slot(
+        self, whose: Whose, slot: Part, *, retention: str, deadline_s: float
+    ) -> Stored:
+        """Send a slot unless the node has it."""
+        announced = wire.put_slots_to_bytes(whose, retention, [slot.name])
+        by_name = {PartKind.SLOT: {slot.name: slot}}
+        async with self._judged(), deadline(deadline_s, "a put", code="store_slow"):
+            async with self._links.borrow(len(slot.payload)) as link:
+                if link is not None:
+                    return await link.put(announced, by_name)
+            return await _put(self._bulk, announced, by_name, deadline_s)
+
     async def close(self) -> None:
         if self._greeting is not None:
             self._greeting.cancel()
@@ -256,14 +268,11 @@ def _frames(
 ) -> list[list[Part]]:
     """What goes, eight parts of a kind at a time; Broken if something else was asked for."""
     try:
-        blocks = [by_name[PartKind.BLOCK][name] for name in wanted.blocks]
-        anchors = [by_name[PartKind.ANCHOR][name] for name in wanted.anchors]
+        found = [[by_name[kind][name] for name in names] for kind, names in wanted.by_kind()]
     except KeyError as error:
         raise Broken("a store wants what was not announced") from error
     return [
-        parts[i : i + PARTS_A_FRAME]
-        for parts in (blocks, anchors)
-        for i in range(0, len(parts), PARTS_A_FRAME)
+        parts[i : i + PARTS_A_FRAME] for parts in found for i in range(0, len(parts), PARTS_A_FRAME)
     ]
 
 

@@ -94,7 +94,7 @@ class SharedLink:
     ) -> "list[tuple[PartKind, list[Part]]]":
         """What goes, a slot's worth of a kind at a time."""
         runs: list[tuple[PartKind, list[Part]]] = []
-        for kind, names in ((PartKind.BLOCK, wanted.blocks), (PartKind.ANCHOR, wanted.anchors)):
+        for kind, names in wanted.by_kind():
             room = 0
             for name in names:
                 part = by_name[kind].get(name)

@@ -26,6 +26,7 @@ from diptych.transport.frames import PartKind
 
 QUEUE_PART = 8  # the write queue is bounded by this part of the memory tier, and
 SMALLEST_QUEUE_BYTES = 64 << 20  # by no less than this
+SLOTS_PART = 4  # as much as this part of the memory tier is kept of slots, beside it
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Tiers:
             on_evict=self._evicted,
             is_pinned=self.pins.is_pinned,
         )
+        self.slots = MemoryTier(memory_bytes // SLOTS_PART)  # worthless once their stream ends
         self.disk: DiskTier | None = None
         self.queue: WriteQueue | None = None
         self._reads: DiskReads | None = None
@@ -123,10 +125,12 @@ class Tiers:
 
     def find(self, kind: PartKind, name: BlockHash, origin: Origin) -> Found:
         """The fastest place where a part of this origin lies."""
-        held = self.memory.find(kind, name, origin)
+        held = self._memory_of(kind).find(kind, name, origin)
         if held is not None:
             return Found(Tier.MEMORY, held.item.is_exact)
-        at = None if self.disk is None else self.disk.segments.find(kind, name, origin)
+        if self.disk is None or kind is PartKind.SLOT:
+            return NOWHERE
+        at = self.disk.segments.find(kind, name, origin)
         return NOWHERE if at is None else Found(Tier.DISK, at[0].is_exact(at[1]))
 
     @property
@@ -154,8 +158,8 @@ class Tiers:
 
         Nothing at all means that the first one is missing. Reading renews.
         """
-        held = self.memory.prefix(origin, kind, names)
-        if held:
+        held = self._memory_of(kind).prefix(origin, kind, names)
+        if held or kind is PartKind.SLOT:
             self._was_read(origin, kind, held)
             return [one.item for one in held]
         admission = self.tenants.current(origin.group)
@@ -182,6 +186,10 @@ class Tiers:
         touched again. Dropping is always legal, and counted."""
         if retention is Retention.NONE or not self.tenants.is_current(admission):
             return Put(Retention.NONE, len(items), None)
+        if items and items[0].kind is PartKind.SLOT:
+            kept = Kept(retention, day_of(self._clock()))
+            held = self.slots.put(items, kept, admission)
+            return Put(retention, len(items) - len(held), None)
         retention = self._granted(retention, sum(len(item.payload) for item in items))
         self.counts.put += len(items)
         again = {i.name for i in items if self.memory.find(i.kind, i.name, i.origin)}
@@ -209,6 +217,8 @@ class Tiers:
 
     def renew(self, origin: Origin, kind: PartKind, name: BlockHash, retention: Retention) -> None:
         """Somebody has computed again what is here: as good as reading it."""
+        if kind is PartKind.SLOT:
+            return  # it is of use for minutes, not for days
         held = self.memory.find(kind, name, origin)
         at = None if self.disk is None else self.disk.segments.find(kind, name, origin)
         if at is not None:
@@ -225,6 +235,7 @@ class Tiers:
         group = self.tenants.group_of(tenant)
         had_key = self.tenants.forget(tenant)
         memory_bytes = self.memory.drop(self.memory.of_group(group))
+        memory_bytes += self.slots.drop(self.slots.of_group(group))
         segments = parts = disk_bytes = 0
         if self.disk is not None and self.queue is not None:
             disk = self.disk
@@ -256,6 +267,9 @@ class Tiers:
         if self._reads is not None:
             await self._reads.close()
 
+    def _memory_of(self, kind: PartKind) -> MemoryTier:
+        return self.slots if kind is PartKind.SLOT else self.memory
+
     def _granted(self, retention: Retention, size_bytes: int) -> Retention:
         if self.disk is None:
             return retention
@@ -267,7 +281,7 @@ class Tiers:
         today = day_of(self._clock())
         for one in held:
             one.kept = later(one.kept, Kept(one.kept.retention, today))
-        if self.disk is not None:
+        if self.disk is not None and kind is not PartKind.SLOT:
             self.disk.renew(origin, kind, [one.item.name for one in held])
             self._settle([one for one in held if not one.is_settled], held[0].kept)
 

@@ -11,7 +11,7 @@ from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.blocks import HASH_BYTES
 from diptych.core.errors import BadRequest, Broken
 from diptych.core.ids import BlockHash
-from diptych.kvcache_store.arrivals import Expected, announced
+from diptych.kvcache_store.arrivals import Expected, announced, announced_slots
 from diptych.kvcache_store.items import Found, Origin, Tier
 from diptych.kvcache_store.ledger import Balance
 from diptych.kvcache_store.messages import (
@@ -156,6 +156,13 @@ def announcement_from_pb(up: pb.PutUp) -> Announcement:
     whose = whose_from_pb(up.origin)
     retention = retention_of(up.retention)
     blocks = hashes_from_pb(up.hashes)
+    if up.kind == PartKind.SLOT:
+        if up.anchors or up.exact or len(set(blocks)) != len(blocks):
+            raise BadRequest("slots: expected names, each once, and nothing else", param="hashes")
+        slots = tuple(announced_slots(blocks, scope=whose.scope))
+        return Announcement(whose, retention, slots, up.complete, up.await_disk)
+    if up.kind not in (0, PartKind.BLOCK):
+        raise BadRequest(f"kind: {up.kind}; expected blocks or slots", param="kind")
     if len(up.exact) != len(blocks):
         raise BadRequest(f"exact: {len(up.exact)} bytes; expected {len(blocks)}", param="exact")
     if len(up.parent) != HASH_BYTES:
@@ -179,9 +186,11 @@ def announcement_from_bytes(data: bytes) -> Announcement:
 def wanted_to_pb(wanted: Sequence[Expected]) -> pb.Wanted:
     names = {
         kind: b"".join(one.name for one in wanted if one.kind is kind)
-        for kind in (PartKind.BLOCK, PartKind.ANCHOR)
+        for kind in (PartKind.BLOCK, PartKind.ANCHOR, PartKind.SLOT)
     }
-    return pb.Wanted(blocks=names[PartKind.BLOCK], anchors=names[PartKind.ANCHOR])
+    return pb.Wanted(
+        blocks=names[PartKind.BLOCK], anchors=names[PartKind.ANCHOR], slots=names[PartKind.SLOT]
+    )
 
 
 def stored_to_pb(stored: Stored) -> pb.Stored:
@@ -198,13 +207,13 @@ def stored_from_pb(stored: pb.Stored) -> Stored:
 
 
 def right_from_pb(right: pb.ReadRight) -> tuple[Whose, PartKind]:
-    """BadRequest unless it is for blocks or anchors of somebody."""
+    """BadRequest unless it is for blocks, anchors or slots of somebody."""
     try:
         kind = PartKind(right.kind)
     except ValueError:
-        kind = PartKind.SLOT
-    if kind not in (PartKind.BLOCK, PartKind.ANCHOR):
-        raise BadRequest("kind: expected a block or an anchor", param="kind")
+        kind = PartKind.TAIL
+    if kind is PartKind.TAIL:
+        raise BadRequest("kind: expected a block, an anchor or a slot", param="kind")
     return whose_from_pb(right.origin), kind
 
 
@@ -314,7 +323,7 @@ def share_down_from_bytes(data: bytes) -> Filled | Wanted | Stored | int | None:
         case "filled":
             return filled_from_pb(down.filled)
         case "wanted":
-            return Wanted(_split(down.wanted.blocks), _split(down.wanted.anchors))
+            return _wanted_from_pb(down.wanted)
         case "stored":
             return stored_from_pb(down.stored)
         case "freed":
@@ -348,6 +357,13 @@ def put_to_bytes(
     ).SerializeToString()
 
 
+def put_slots_to_bytes(whose: Whose, retention: str, names: Sequence[BlockHash]) -> bytes:
+    """The first message of PutBlocks, for slots."""
+    return pb.PutUp(
+        origin=whose_to_pb(whose), retention=retention, hashes=b"".join(names), kind=PartKind.SLOT
+    ).SerializeToString()
+
+
 def put_down_from_bytes(data: bytes) -> Wanted | int | Stored:
     """What a store says during a put; an int is credit in bytes."""
     try:
@@ -356,13 +372,16 @@ def put_down_from_bytes(data: bytes) -> Wanted | int | Stored:
         raise Broken("a store answered a put with noise") from error
     match down.WhichOneof("body"):
         case "wanted":
-            wanted = down.wanted
-            return Wanted(_split(wanted.blocks), _split(wanted.anchors))
+            return _wanted_from_pb(down.wanted)
         case "credit_bytes":
             return down.credit_bytes
         case "stored":
             return stored_from_pb(down.stored)
     raise Broken("a store answered a put with nothing")
+
+
+def _wanted_from_pb(wanted: pb.Wanted) -> Wanted:
+    return Wanted(_split(wanted.blocks), _split(wanted.anchors), _split(wanted.slots))
 
 
 def _split(data: bytes) -> list[BlockHash]:

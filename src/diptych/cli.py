@@ -78,6 +78,7 @@ MaxNumSeqs = Annotated[str | None, _option("--max-num-seqs", "N", config.WorkerS
 MaxBatchTokens = Annotated[str | None, _option("--max-batch-tokens", "N", config.WorkerSettings)]
 NumAnchors = Annotated[str | None, _option("--num-anchors", "N", config.WorkerSettings)]
 SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.WorkerSettings)]
+SnapshotTokens = Annotated[str | None, _option("--snapshot-tokens", "N", config.WorkerSettings)]
 Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
 Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
 Stores = Annotated[str | None, _option("--stores", "HOST:PORT,...", config.WorkerSettings)]
@@ -386,6 +387,7 @@ def prefill(
     max_batch_tokens: MaxBatchTokens = None,
     num_anchors: NumAnchors = None,
     swap_bytes: SwapBytes = None,
+    snapshot_tokens: SnapshotTokens = None,
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
@@ -430,6 +432,7 @@ def decode(
     max_batch_tokens: MaxBatchTokens = None,
     num_anchors: NumAnchors = None,
     swap_bytes: SwapBytes = None,
+    snapshot_tokens: SnapshotTokens = None,
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,

@@ -360,6 +360,12 @@ class WorkerSettings(Traced, ServingSettings):
     stores: Addresses = Field(
         "", description="nodes of the KV cache, comma-separated; none: nothing outlives the worker"
     )
+    snapshot_tokens: int = Field(
+        512,
+        ge=0,
+        description="tokens between copies of a running sequence's state in the store, in whole "
+        "blocks: what a worker's death costs at most; 0 = none",
+    )
 
 
 class CacheFolder(Common):

@@ -193,7 +193,7 @@ async def test_an_abort_frees_a_ticket(chain: Chain) -> None:
     await holder.close()
 
 
-async def test_a_lapsed_lease_is_never_committed(chain: Chain) -> None:
+async def test_f5_a_lapsed_lease_is_never_committed(chain: Chain) -> None:
     generation = request()
     _, ticket, token = await run_prefill(chain, generation)
     await settle(lambda: chain.prefill.service.holdings.tickets.num_held == 1)
@@ -216,7 +216,7 @@ async def test_a_renewed_lease_outlives_the_first(chain: Chain) -> None:
     assert [token, *await rows(decode)] == continuation(generation)
 
 
-async def test_pages_reused_before_the_pull_are_never_decoded(chain: Chain) -> None:
+async def test_f5_p1_pages_reused_before_the_pull_are_never_decoded(chain: Chain) -> None:
     """vllm#21570: P frees by timeout, other prompts take the pages, D reads late."""
     generation = request("victim")
     _, ticket, token = await run_prefill(chain, generation)
@@ -270,7 +270,7 @@ async def test_a_ticket_signed_with_another_secret_is_refused_by_both_sides(chai
     await call.cancel()
 
 
-async def test_workers_of_different_models_are_not_paired() -> None:
+async def test_f18_p8_workers_of_different_models_are_not_paired() -> None:
     async with chain_of(Script(model="one"), Script(model="two")) as chain:
         generation = request()
         _, ticket, token = await run_prefill(chain, generation)
@@ -311,7 +311,7 @@ async def test_every_transfer_says_how_it_went() -> None:
     assert all(0 < transfer.took_s < 5 for transfer in told)
 
 
-async def test_a_prefill_worker_killed_in_mid_transfer_loses_the_ticket_only() -> None:
+async def test_f2_p3_a_prefill_worker_killed_in_mid_transfer_loses_the_ticket_only() -> None:
     big = Script(block_bytes=1 << 20, num_blocks=48, num_slots=4)
     async with chain_of(big, big) as chain:
         generation = request(length=200)
@@ -334,7 +334,7 @@ async def test_a_prefill_worker_killed_in_mid_transfer_loses_the_ticket_only() -
         await settle(chain.decode.is_at_baseline)
 
 
-async def test_a_sequence_cancelled_in_mid_transfer_frees_both_sides(chain: Chain) -> None:
+async def test_f12_a_sequence_cancelled_in_mid_transfer_frees_both_sides(chain: Chain) -> None:
     generation = request()
     prefill, ticket, token = await run_prefill(chain, generation)
     holdings = chain.prefill.service.holdings
@@ -349,7 +349,7 @@ async def test_a_sequence_cancelled_in_mid_transfer_frees_both_sides(chain: Chai
     await settle(lambda: decode.num_pulls == 0)
 
 
-async def test_two_decode_workers_may_try_the_same_ticket(chain: Chain) -> None:
+async def test_f6_two_decode_workers_may_try_the_same_ticket(chain: Chain) -> None:
     """The first is lost before the commit; the second takes over under the next attempt."""
     generation = request()
     _, ticket, token = await run_prefill(chain, generation)
@@ -369,7 +369,7 @@ async def test_a_reservation_without_a_start_expires(chain: Chain) -> None:
         await rows(call)
 
 
-async def test_a_full_decode_worker_says_busy_and_when_to_ask_again() -> None:
+async def test_f8_a_full_decode_worker_says_busy_and_when_to_ask_again() -> None:
     async with chain_of(decode_script=Script(num_slots=1)) as chain:
         first = await reserve(chain, request("first"))
         with pytest.raises(Overloaded) as caught:
@@ -388,7 +388,7 @@ async def test_a_request_that_never_fits_is_the_callers_mistake(chain: Chain) ->
         [event async for event in call]
 
 
-async def test_requests_given_up_at_any_moment_leave_counts_at_their_baseline() -> None:
+async def test_p6_requests_given_up_at_any_moment_leave_counts_at_their_baseline() -> None:
     """sglang#8352: under aborts, usage never returned to the baseline."""
     script = Script(step_s=0.002, chunk_tokens=16, num_slots=12)
     async with chain_of(script, script) as chain:

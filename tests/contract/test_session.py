@@ -212,7 +212,7 @@ async def test_a_later_attempt_replaces_an_earlier_one() -> None:
             await late.receive()
 
 
-async def test_a_gateway_that_ends_frees_everything_it_had() -> None:
+async def test_f11_a_gateway_that_ends_frees_everything_it_had() -> None:
     script = Script(step_s=0.01)
     async with prefill_worker(script=script) as prefill, decode_worker(script=script) as decode:
         async with pool_of() as pool:
@@ -240,7 +240,7 @@ async def test_a_client_that_leaves_stops_the_decode_within_steps() -> None:
         await settle(decode.is_at_baseline, 0.5)
 
 
-async def test_a_prompt_given_up_in_mid_prefill_stops_at_the_next_chunk() -> None:
+async def test_p5_a_prompt_given_up_in_mid_prefill_stops_at_the_next_chunk() -> None:
     script = Script(step_s=0.02, chunk_tokens=16)
     async with prefill_worker(script=script) as prefill, pool_of() as pool:
         call = PrefillClient(pool).open(prefill.rank, request(length=2000), 10.0)
@@ -261,7 +261,7 @@ class Mute(WorkerServicer):
             pass
 
 
-async def test_a_silent_worker_is_lost_within_the_limit() -> None:
+async def test_f4_a_silent_worker_is_lost_within_the_limit() -> None:
     mute = Mute()
     server = Server("127.0.0.1:0", [lambda s: add_WorkerServicer_to_server(mute, s)], grace_s=0)
     async with server, pool_of(silence_s=0.3) as pool:
@@ -319,7 +319,7 @@ async def test_sessions_that_are_not_used_are_closed() -> None:
         await settle(lambda: pool.num_sessions == 0 and sessions.num_sessions == 0)
 
 
-async def test_a_gateway_that_does_not_read_is_cut_and_its_requests_released() -> None:
+async def test_f24_a_gateway_that_does_not_read_is_cut_and_its_requests_released() -> None:
     async with bare_server(unread_bytes=1 << 20) as (sessions, recorder, rank):
         channel = connect(rank.address)
         call = WorkerStub(channel).Session()

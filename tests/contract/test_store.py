@@ -14,7 +14,7 @@ from diptych.contract import store_pb2 as pb
 from diptych.contract import worker_pb2
 from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.errors import BadRequest, Refused
-from diptych.core.ids import WorkerId
+from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Owner
 from diptych.kvcache_store.client import (
     Outcome,
@@ -32,7 +32,7 @@ from diptych.testing.stores import RunningStore, Shelf, Text, bring, running_sto
 from diptych.testing.volumes import PoorVolume
 from diptych.transport.channel import call, connect
 from diptych.transport.errors import from_rpc
-from diptych.transport.frames import Fault, PartKind, encode
+from diptych.transport.frames import Fault, Part, PartKind, checksum, encode
 
 PUT = "/diptych.contract.Store/PutBlocks"
 PROMPT = Text("alice", range(40))
@@ -474,3 +474,53 @@ async def test_pinning_beyond_the_quota_is_granted_as_chat_and_says_so(
         assert disk is not None
         assert 20_000 <= disk.segments.ledger.of_class(Retention.PINNED) <= 30_000
         assert disk.segments.num_parts == 100
+
+
+SLOT = BlockHash(b"s" * 16)
+
+
+def slot(payload: bytes, name: BlockHash = SLOT) -> Part:
+    return Part(PartKind.SLOT, name, checksum(payload), memoryview(payload))
+
+
+async def test_a_slot_is_kept_in_memory_under_its_name_and_for_its_owner(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    payload = bytes(range(250)) * 400
+    async with tier(tmp_path) as (store, client):
+        assert await client.put_slot(PROMPT.whose, slot(payload), Retention.CHAT, deadline_s=5)
+        shelf = Shelf(PartKind.SLOT, len(payload))
+        assert await client.get_slot(PROMPT.whose, SLOT, shelf, deadline_s=5)
+        assert bytes(shelf.place(SLOT).into) == payload
+        for whose, name in ((whose_of("bob"), SLOT), (PROMPT.whose, BlockHash(b"t" * 16))):
+            other = Shelf(PartKind.SLOT, len(payload))
+            assert not await client.get_slot(whose, name, other, deadline_s=5)
+        assert not len(store.tiers.memory)
+        await store.desk.remove("alice")
+        assert not await client.get_slot(PROMPT.whose, SLOT, shelf, deadline_s=5)
+        assert client.counts.lookups_failed == 0 and all(client.weights.values())
+
+
+async def test_slots_never_take_more_than_their_part_and_the_oldest_go(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    names = [BlockHash(bytes([i]) * 16) for i in range(6)]
+    async with tier(tmp_path, memory_bytes=1 << 20) as (store, client):
+        for number, name in enumerate(names):
+            part = slot(bytes([number]) * 100_000, name)
+            assert await client.put_slot(PROMPT.whose, part, Retention.CHAT, deadline_s=5)
+        shelves = [Shelf(PartKind.SLOT, 100_000) for _ in names]
+        found = [
+            await client.get_slot(PROMPT.whose, name, shelf, deadline_s=5)
+            for name, shelf in zip(names, shelves, strict=True)
+        ]
+        assert found == [False, False, False, False, True, True]
+        assert store.tiers.slots.used_bytes <= 1 << 18
+
+
+async def test_a_slot_of_a_request_that_keeps_nothing_is_not_kept(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    async with tier(tmp_path) as (store, client):
+        assert not await client.put_slot(PROMPT.whose, slot(b"x"), Retention.NONE, deadline_s=5)
+        assert not len(store.tiers.slots)

@@ -126,7 +126,7 @@ async def run_undisturbed(running: Platform) -> list[Heard]:
         ("decode", signal.SIGSTOP),
     ],
 )
-def test_a_struck_worker_costs_a_pause_or_a_clear_error(
+def test_f1_f4_f7_a_struck_worker_costs_a_pause_or_a_clear_error(
     fleet: Fleet, role: str, sign: signal.Signals
 ) -> None:
     all_heard, struck_s = asyncio.run(run_load(fleet.running, role, sign))
@@ -135,7 +135,7 @@ def test_a_struck_worker_costs_a_pause_or_a_clear_error(
 
 
 @pytest.mark.timeout(120)
-def test_clients_that_leave_free_everything_on_every_station(fleet: Fleet) -> None:
+def test_f12_clients_that_leave_free_everything_on_every_station(fleet: Fleet) -> None:
     async def leave_early() -> None:
         async with httpx.AsyncClient(base_url=fleet.running.base_url, timeout=100) as client:
             tasks = [asyncio.create_task(listen(client, s)) for s in range(2 * NUM_REQUESTS)]

@@ -75,7 +75,7 @@ class ReadRight(_message.Message):
     def __init__(self, origin: _Optional[_Union[Origin, _Mapping]] = ..., kind: _Optional[int] = ...) -> None: ...
 
 class PutUp(_message.Message):
-    __slots__ = ("origin", "retention", "complete", "parent", "first_index", "hashes", "exact", "anchors", "await_disk")
+    __slots__ = ("origin", "retention", "complete", "parent", "first_index", "hashes", "exact", "anchors", "await_disk", "kind")
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class PutUp(_message.Message):
     EXACT_FIELD_NUMBER: _ClassVar[int]
     ANCHORS_FIELD_NUMBER: _ClassVar[int]
     AWAIT_DISK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     origin: Origin
     retention: str
     complete: bool
@@ -94,7 +95,8 @@ class PutUp(_message.Message):
     exact: bytes
     anchors: _containers.RepeatedScalarFieldContainer[int]
     await_disk: bool
-    def __init__(self, origin: _Optional[_Union[Origin, _Mapping]] = ..., retention: _Optional[str] = ..., complete: _Optional[bool] = ..., parent: _Optional[bytes] = ..., first_index: _Optional[int] = ..., hashes: _Optional[bytes] = ..., exact: _Optional[bytes] = ..., anchors: _Optional[_Iterable[int]] = ..., await_disk: _Optional[bool] = ...) -> None: ...
+    kind: int
+    def __init__(self, origin: _Optional[_Union[Origin, _Mapping]] = ..., retention: _Optional[str] = ..., complete: _Optional[bool] = ..., parent: _Optional[bytes] = ..., first_index: _Optional[int] = ..., hashes: _Optional[bytes] = ..., exact: _Optional[bytes] = ..., anchors: _Optional[_Iterable[int]] = ..., await_disk: _Optional[bool] = ..., kind: _Optional[int] = ...) -> None: ...
 
 class PutDown(_message.Message):
     __slots__ = ("wanted", "credit_bytes", "stored")
@@ -107,12 +109,14 @@ class PutDown(_message.Message):
     def __init__(self, wanted: _Optional[_Union[Wanted, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ...) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("blocks", "anchors")
+    __slots__ = ("blocks", "anchors", "slots")
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     ANCHORS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     blocks: bytes
     anchors: bytes
-    def __init__(self, blocks: _Optional[bytes] = ..., anchors: _Optional[bytes] = ...) -> None: ...
+    slots: bytes
+    def __init__(self, blocks: _Optional[bytes] = ..., anchors: _Optional[bytes] = ..., slots: _Optional[bytes] = ...) -> None: ...
 
 class Stored(_message.Message):
     __slots__ = ("retention", "taken", "on_disk", "dropped")

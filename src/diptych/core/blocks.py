@@ -3,6 +3,7 @@
 namespace = H('root/v1', model, weights, tokenizer, layout, grain, numerics, adapter)
 h_0       = H('scope/v1', namespace, HMAC(master key, tenant, user, salt))
 h_i       = H('blk/v1', h_{i-1}, the block's token ids, its image spans)
+slot      = H('slot/v1', h_i, first position of the decoder's windows)
 
 H is BLAKE2b-128 over length-prefixed fields, so no field can be mistaken for another. Only full
 blocks have a hash. Test vectors: docs/block-identity.md.
@@ -124,3 +125,12 @@ def unpack_ids(packed: bytes) -> tuple[int, ...]:
     if sys.byteorder == "big":
         ids.byteswap()
     return tuple(ids)
+
+
+def slot_name(block: BlockHash, floor: int) -> BlockHash:
+    """Of the state of a sequence at the end of a block.
+
+    The decoder's windows depend on where bounded replay began: the same text with its prompt cut
+    elsewhere has the same blocks and another slot.
+    """
+    return BlockHash(_hash("slot/v1", block, floor.to_bytes(4, "little")))

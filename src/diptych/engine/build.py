@@ -22,7 +22,7 @@ from diptych.engine.loading import Rates
 from diptych.engine.loop import Engine
 from diptych.engine.options import Options, Sizes
 from diptych.engine.pace import Pace
-from diptych.engine.requests import Bounds
+from diptych.engine.requests import Bounds, blocks_for
 from diptych.engine.runner import Runner, Step
 from diptych.engine.sampler import Sampler
 from diptych.engine.scheduler import Limits
@@ -155,6 +155,8 @@ def _ledger(spec: ModelSpec, options: Options, sizes: Sizes, tiered: bool) -> Le
             replay=options.replay != "off",
             deterministic=options.deterministic,
             tiered=tiered,
+            snapshot_every=options.block_tokens
+            * blocks_for(options.snapshot_tokens, options.block_tokens),
         ),
         BlockPool(sizes.num_blocks),
         SlotPool(sizes.num_slots),

@@ -35,8 +35,9 @@ from diptych.engine.queue import Entry
 from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check, finish_of
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
+from diptych.engine.snapshots import Resumption, resumptions
 from diptych.engine.swap import SwapSpace
-from diptych.engine.tier import Owner, Stored
+from diptych.engine.tier import Owner, Snapshot, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +139,41 @@ class Ledger:
         chain.name(usable - 1, request.tokens)
         return Missing(request, request.owner, local, tuple(chain.names[:usable]))
 
-    def begin_import(self, missing: Missing, load: Load) -> Import | None:
-        """Pages for what a request lacks; None if it must do without, or was given up."""
-        entry = self._preparing.get(missing.request.key)
-        if entry is None or entry.request is not missing.request:
+    def resumptions(self, key: Key) -> list[Resumption]:
+        """Where a request that is being prepared may go on, if the tier has a slot for it."""
+        entry = self._preparing.get(key)
+        if entry is None or not entry.request.generation.forced:
+            return []
+        limits = self.limits
+        return list(resumptions(entry.request, limits.snapshot_every, limits.grain))
+
+    def local(self, key: Key, blocks: int) -> Local | None:
+        """What is here of the first blocks of a request that is being prepared."""
+        entry = self._preparing.get(key)
+        if entry is None or entry.request.chain is None:
             return None
-        return self._pools.imports.begin(missing.request, load)
+        request, full = entry.request, self.limits.deterministic
+        return self._pools.imports.local(entry.request.chain, request.tokens, blocks, full=full)
+
+    def resume(self, key: Key, position: int, slot: bytes) -> None:
+        """Let a request that is being prepared go on there, if its blocks are here then."""
+        entry = self._preparing.get(key)
+        if entry is not None:
+            entry.request.resumed = (position, slot)
+
+    def begin_import(self, request: Request, load: Load) -> Import | None:
+        """Pages for what a request lacks; None if it must do without, or was given up."""
+        entry = self._preparing.get(request.key)
+        if entry is None or entry.request is not request:
+            return None
+        return self._pools.imports.begin(request, load)
 
     def end_import(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
         """The first pages so many hold their blocks; whoever waits for them is told."""
         self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
         ended.request.brought |= {i: s.tier for i, s in enumerate(arrived, ended.first)}
 
-    def take_notes(self) -> list[Note]:
+    def take_notes(self) -> list[Note | Snapshot]:
         """What the cache tier may copy, until the next plan."""
         return self._pools.take_notes()
 
@@ -303,6 +326,8 @@ class Ledger:
             disk_hit_tokens_total=planner.brought_tokens_total["disk"],
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
+            resumed_total=planner.resumed_total,
+            snapshots_total=planner.snapshots_total,
         )
 
     def check(self) -> None:
@@ -327,6 +352,7 @@ class Ledger:
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
         request.tokens.append(token)
+        request.resumed = None
         self._tokens_total += 1
         finish, stop_token = finish_of(request, self.bounds)
         if finish is not None:

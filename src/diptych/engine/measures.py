@@ -118,4 +118,6 @@ def readings(counts: Counts, silent_s: float) -> Iterator[m.Reading]:
     yield m.GENERATION_TOKENS.at(counts.tokens_total)
     yield m.PREEMPTIONS.at(counts.swaps_total, "swap")
     yield m.PREEMPTIONS.at(counts.preemptions_total - counts.swaps_total, "recompute")
+    yield m.RESUMED.at(counts.snapshots_total, "snapshot")
+    yield m.RESUMED.at(counts.resumed_total - counts.snapshots_total, "recompute")
     yield m.ENGINE_SILENT_SECONDS.at(silent_s)

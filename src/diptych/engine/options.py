@@ -39,6 +39,7 @@ class Options:
     num_blocks: int | None = None  # one sequence of full length, or all of usual length
     num_anchors: int | None = None  # ANCHORS_PER_SEQUENCE
     swap_bytes: int = SWAP_BYTES
+    snapshot_tokens: int = 512  # of output between copies of a slot for the tier; 0: none
     placeholders: bool = False  # may be sampled, as in golden data; never where text is served
 
     @classmethod
@@ -56,6 +57,7 @@ class Options:
             num_blocks=settings.num_blocks,
             num_anchors=settings.num_anchors,
             swap_bytes=settings.swap_bytes,
+            snapshot_tokens=settings.snapshot_tokens,
         )
 
     def check(self) -> None:
@@ -65,6 +67,7 @@ class Options:
         _expect_at_least("--max-num-seqs", self.max_num_seqs, 1)
         _expect_at_least("--num-anchors", self.num_anchors or 0, 0)
         _expect_at_least("--swap-bytes", self.swap_bytes, 0)
+        _expect_at_least("--snapshot-tokens", self.snapshot_tokens, 0)
         if self.max_batch_tokens < self.max_num_seqs:
             raise Misconfigured(
                 f"--max-batch-tokens is {self.max_batch_tokens}; expected at least "

@@ -19,6 +19,7 @@ from diptych.engine.pools import Hit, Pools
 from diptych.engine.queue import Entry, Queue
 from diptych.engine.requests import Request
 from diptych.engine.scheduler import Limits, Piece, Plan, cut, urgency, victim
+from diptych.engine.snapshots import SlotCopy, SlotFill
 from diptych.engine.swap import SwapCopy
 from diptych.engine.tier import TIERS
 
@@ -39,6 +40,8 @@ class Draft:
     saves: list[AnchorCopy] = field(default_factory=list)
     swap_ins: list[SwapCopy] = field(default_factory=list)
     swap_outs: list[SwapCopy] = field(default_factory=list)
+    fills: list[SlotFill] = field(default_factory=list)
+    snapshots: list[SlotCopy] = field(default_factory=list)
 
     def plan(self) -> Plan:
         return Plan(
@@ -48,6 +51,8 @@ class Draft:
             tuple(self.saves),
             tuple(self.swap_ins),
             tuple(self.swap_outs),
+            tuple(self.fills),
+            tuple(self.snapshots),
         )
 
 
@@ -63,6 +68,8 @@ class Planner:
         self.query_tokens_total = 0
         self.hit_tokens_total = 0
         self.brought_tokens_total = Counter[str]()  # of the hits, by tier
+        self.resumed_total = 0
+        self.snapshots_total = 0
         self._limits = limits
         self._pools = pools
         self._spare_blocks = pools.blocks.num_blocks // 100  # left free for those that run to grow
@@ -174,12 +181,16 @@ class Planner:
             draft.swap_ins.append(pools.swap_in(request, draft.step))
         else:
             pools.open(request, hit)
-            if hit.length and hit.anchored:
+            if hit.slot:
+                draft.fills.append(SlotFill(request.slot, hit.slot))
+            elif hit.length and hit.anchored:
                 draft.loads.append(pools.load(request, hit, draft.step))
             if request.cached is None:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)
-                self.hit_tokens_total += hit.length
+                self.hit_tokens_total += min(hit.length, len(request.generation.prompt))
+                self.resumed_total += bool(request.generation.forced)
+                self.snapshots_total += bool(hit.slot)
                 for tier in TIERS if request.brought else ():
                     tokens = brought(request, hit.length, self._limits.grain, tier)
                     self.brought_tokens_total[tier] += tokens
@@ -211,3 +222,6 @@ class Planner:
             save = self._pools.save(request, end, draft.step)
             if save is not None:
                 draft.saves.append(save)
+            snapshot = self._pools.snapshot(request, end, draft.step)
+            if snapshot is not None:
+                draft.snapshots.append(snapshot)

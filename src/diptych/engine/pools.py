@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from diptych.core.blocks import slot_name
 from diptych.core.ids import BlockHash
 from diptych.engine.anchors import AnchorCopy, AnchorPool
 from diptych.engine.block_pool import BlockPool
@@ -15,8 +16,9 @@ from diptych.engine.prefix_cache import Entry
 from diptych.engine.requests import Request, blocks_for
 from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
+from diptych.engine.snapshots import SlotCopy, is_due
 from diptych.engine.swap import SwapCopy, SwapSpace
-from diptych.engine.tier import Owner
+from diptych.engine.tier import Owner, Snapshot
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Hit:
     length: int = 0
     anchored: bool = True  # the encoder windows at `length` can be loaded; else they are replayed
     branch: int = 0  # the cache holds blocks up to here; 0: no further than `length`
+    slot: bytes = b""  # the whole slot at `length`, in place of an anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Fence:
     holdings: list[Holding] = field(default_factory=list)
     saves: list[tuple[Request, AnchorCopy]] = field(default_factory=list)
     loads: list[AnchorCopy] = field(default_factory=list)
+    snapshots: list[tuple[Request, SlotCopy]] = field(default_factory=list)
 
 
 class Pools:
@@ -77,7 +81,7 @@ class Pools:
         self._limits = limits
         self._fences: defaultdict[int, Fence] = defaultdict(Fence)  # by step
         self._retired = -1
-        self._notes: list[Note] = []
+        self._notes: list[Note | Snapshot] = []
         self.imports = Imports(blocks, anchors)
         blocks.cache.on_evict = anchors.forget
 
@@ -99,11 +103,13 @@ class Pools:
         if chain is None:
             return Hit()
         grain = limits.grain
+        if request.resumed is not None:
+            position, slot = request.resumed
+            found = self._found(request, position // grain)
+            if len(found) * grain == position:
+                return Hit(tuple(found), position, slot=slot)
         usable = max(0, len(request.generation.prompt) - limits.keep) // grain
-        found = self.blocks.cache.match(chain, request.tokens, usable)
-        if limits.deterministic:
-            full = (i for i, entry in enumerate(found) if not entry.full_window)
-            del found[next(full, len(found)) :]
+        found = self._found(request, usable)
         matched = len(found)
         anchored = matched
         while anchored and found[anchored - 1].name not in self.anchors:
@@ -118,6 +124,15 @@ class Pools:
             anchored=take == anchored,
             branch=matched * grain if matched > take else 0,
         )
+
+    def _found(self, request: Request, limit: int) -> list[Entry]:
+        """What is cached of the first blocks, as far as the mode allows its use."""
+        assert request.chain is not None
+        found = self.blocks.cache.match(request.chain, request.tokens, limit)
+        if self._limits.deterministic:
+            full = (i for i, entry in enumerate(found) if not entry.full_window)
+            del found[next(full, len(found)) :]
+        return found
 
     def num_needed(self, request: Request, hit: Hit) -> int:
         """Blocks that admission takes from the free ones: for its tokens, and one row more."""
@@ -216,6 +231,14 @@ class Pools:
         self._fences[step].saves.append((request, order))
         return order
 
+    def snapshot(self, request: Request, end: int, step: int) -> SlotCopy | None:
+        """The order that copies the slot at `end`, where a piece ends, if that is due."""
+        if not is_due(request, end, self._limits.snapshot_every):
+            return None
+        order = SlotCopy(request.slot, end)
+        self._fences[step].snapshots.append((request, order))
+        return order
+
     def publish(self, request: Request) -> None:
         """Put the full blocks that are written into the cache.
 
@@ -259,7 +282,7 @@ class Pools:
         if newest is not None:
             self._note_anchor(request, newest)
 
-    def take_notes(self) -> list[Note]:
+    def take_notes(self) -> list[Note | Snapshot]:
         """What was written since the last time. The pages keep their bytes until the next plan."""
         notes, self._notes = self._notes, []
         return notes
@@ -287,6 +310,8 @@ class Pools:
             self.anchors.end_load(load.page)
         for request, save in fence.saves:
             self._keep_anchor(request, save)
+        for request, snapshot in fence.snapshots:
+            self._keep_snapshot(request, snapshot)
 
     def check(self, owners: list[Holding]) -> None:
         """Assert that every page has its owners, or is free."""
@@ -338,6 +363,14 @@ class Pools:
             chain.newest_anchor = block
         if not is_output or request.ended:  # of an answer, the last one is enough
             self._note_anchor(request, block)
+
+    def _keep_snapshot(self, request: Request, order: SlotCopy) -> None:
+        chain = request.chain
+        blocks = order.position // self._limits.grain
+        if request.ended or chain is None or chain.published < blocks:
+            return  # nobody will go on from there, or the step broke
+        name = slot_name(chain.names[blocks - 1], request.floor)
+        self._notes.append(Snapshot(request.owner, name, order.payload))
 
     def _note_anchor(self, request: Request, block: BlockHash) -> None:
         """The tier keeps an anchor with its block: it is offered again, and rarely taken."""

@@ -47,6 +47,8 @@ class Counts:
     disk_hit_tokens_total: int = 0  # likewise, from its disk
     preemptions_total: int = 0
     swaps_total: int = 0  # of the preemptions: to host memory; the rest is computed again
+    resumed_total: int = 0  # prompts that came with output made elsewhere
+    snapshots_total: int = 0  # of them: went on from a copy of their slot
 
 
 class EnginePort(Protocol):

@@ -56,6 +56,7 @@ class Request:
     guide: Guide | None = None  # what its output must be; the sampler's, like the rest
     history: History | None = None  # counted tokens; None: nobody has asked
     prompt_logprobs: list[Logprob] | None = None  # of tokens 1, 2, …; None: nobody waits for them
+    resumed: tuple[int, bytes] | None = None  # a position, and the slot as it was there
 
     @property
     def key(self) -> Key:

@@ -79,12 +79,16 @@ class Runner:
             arenas.swap_in(swap)
         for anchor in plan.loads:
             arenas.load_anchor(anchor)
+        for fill in plan.fills:
+            arenas.slot(fill.slot)[:] = fill.payload
         if step.inputs:
             self._fill_in(plan, step.inputs)
             step.hidden = self._hidden(step.inputs)
             self._score_prompts(step.inputs.batch, step.hidden)
         for anchor in plan.saves:
             arenas.save_anchor(anchor)
+        for snapshot in plan.snapshots:
+            snapshot.payload = bytes(arenas.slot(snapshot.slot))
         for swap in plan.swap_outs:
             arenas.swap_out(swap)
 

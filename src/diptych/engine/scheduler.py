@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from diptych.engine.anchors import AnchorCopy
 from diptych.engine.requests import Request
+from diptych.engine.snapshots import SlotCopy, SlotFill
 from diptych.engine.swap import SwapCopy
 
 KEEP_MARGIN = 12  # rows of a prompt, beside a window, that its decoder layers always compute
@@ -23,6 +24,7 @@ class Limits:
     )
     deterministic: bool = True  # a cached prefix is used up to its last anchor only
     tiered: bool = False  # what is written is noted for the cache tier
+    snapshot_every: int = 0  # positions of output between copies of its slot for the tier; 0: none
     class_limits_s: tuple[float, ...] = (math.inf, 30.0, 120.0)  # of waiting in each of PRIORITIES
 
     @property
@@ -82,10 +84,11 @@ class Piece:
 class Plan:
     """The next step, as data. Whoever executes it does, in this order and before the next plan:
 
-    1. `swap_ins`: copy host pages into pages; then `loads`: copy an anchor into a slot's rings.
+    1. `swap_ins`: copy host pages into pages; then `loads`: copy an anchor into a slot's rings;
+       then `fills`: put bytes into a slot.
     2. the forward of `pieces`, if there are any.
     3. `saves`: copy a slot's windows into an anchor page, for the position at which its piece
-       ended; then `swap_outs`: copy pages into host pages.
+       ended; `snapshots`: hand out a slot's bytes; then `swap_outs`: copy pages into host pages.
 
     A plan may have orders and no pieces: it is executed and committed like any other. No page or
     host page of an order is reused before the plan is committed (or failed).
@@ -97,6 +100,8 @@ class Plan:
     saves: tuple[AnchorCopy, ...] = ()
     swap_ins: tuple[SwapCopy, ...] = ()
     swap_outs: tuple[SwapCopy, ...] = ()
+    fills: tuple[SlotFill, ...] = ()
+    snapshots: tuple[SlotCopy, ...] = ()
 
     @property
     def idle(self) -> bool:

@@ -69,6 +69,15 @@ class Kept:
         return self.chain[self.index]
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The slot of a sequence under way, for the tier to keep for a while."""
+
+    owner: Owner
+    name: BlockHash  # core.blocks.slot_name
+    payload: bytes
+
+
 class Tier(Protocol):
     """Called on the asyncio thread, but for `has_room`."""
 
@@ -87,8 +96,12 @@ class Tier(Protocol):
         """Whether it would take so many more now; if not, they are dropped. Any thread may ask."""
         ...
 
-    def keep(self, items: Sequence[Kept]) -> None:
-        """Take them, some time; it may drop any of them."""
+    async def load_slot(self, owner: Owner, name: BlockHash, into: memoryview) -> bool:
+        """Whether a snapshot was there and verified; no byte is written after it returned."""
+        ...
+
+    def keep(self, items: Sequence[Kept | Snapshot]) -> None:
+        """Take them in order, some time; it may drop any of them."""
         ...
 
 

@@ -12,7 +12,9 @@ from diptych.engine.imports import Import
 from diptych.engine.ledger import Ledger, Missing
 from diptych.engine.loading import Load, Rates, choose
 from diptych.engine.pools import Note
-from diptych.engine.tier import Found, Kept, Place, Stored, Tier
+from diptych.engine.requests import Request
+from diptych.engine.snapshots import Resumption
+from diptych.engine.tier import Found, Kept, Place, Snapshot, Stored, Tier
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,8 @@ class Tiering:
 
         Whatever goes wrong, the prompt is computed; cancelled, it leaves no page behind.
         """
+        if await self._resume(key):
+            return
         missing = await self._ask(lambda: self._ledger.missing(key))
         if missing is None:
             return
@@ -89,7 +93,7 @@ class Tiering:
             if stored:
                 self._rates.passed_over()
             return
-        come = await self._load(missing, load, found)
+        come = await self._load(missing.request, load, found)
         if come is None or come.is_whole:
             return
         # What did not come is not there. Maybe there is an anchor before it.
@@ -99,7 +103,37 @@ class Tiering:
         end = min(load.first + len(come.blocks), load.blocks - 1)
         load = self._choose(missing, stored[: end - found.start])
         if load is not None:
-            await self._load(missing, load, found)
+            await self._load(missing.request, load, found)
+
+    async def _resume(self, key: Key) -> bool:
+        """Bring a slot of the output that exists already, and all blocks before it."""
+        spots = await self._ask(lambda: self._ledger.resumptions(key))
+        if not spots:
+            return False
+        owner, chain = spots[0].owner, spots[0].chain
+        local = await self._ask(lambda: self._ledger.local(key, len(chain)))
+        if local is None:
+            return False
+        found = await self._tier.find(owner, chain, local.blocks)
+        reach = local.blocks + len(found.stored)
+        slot = bytearray(self._layout.slot_bytes)
+        for spot in (spot for spot in spots if len(spot.chain) <= reach):
+            if await self._tier.load_slot(owner, spot.name, memoryview(slot)):
+                return await self._go_on(key, spot, bytes(slot), local.blocks, found)
+        log.info("no snapshot to resume from key=%s", key)
+        return False
+
+    async def _go_on(
+        self, key: Key, spot: Resumption, slot: bytes, num_here: int, found: Found
+    ) -> bool:
+        if num_here < len(spot.chain):
+            load = Load(num_here, len(spot.chain), has_anchor=False)
+            come = await self._load(spot.request, load, found)
+            if come is None or not come.is_whole:
+                return False
+        await self._ask(lambda: self._ledger.resume(key, spot.position, slot))
+        log.info("resuming key=%s position=%d", key, spot.position)
+        return True
 
     def _choose(self, missing: Missing, stored: Sequence[Stored]) -> Load | None:
         return choose(
@@ -111,20 +145,20 @@ class Tiering:
             anchor_bytes=self._layout.anchor_bytes,
         )
 
-    async def _load(self, missing: Missing, load: Load, found: Found) -> Arrived | None:
+    async def _load(self, request: Request, load: Load, found: Found) -> Arrived | None:
         """None if there were no pages for it."""
         begun: list[Import] = []
         arrived = Arrived()
         try:
-            await self._ask(lambda: begun.extend(self._begin(missing, load)))
+            await self._ask(lambda: begun.extend(self._begin(request, load)))
             for each in begun:
                 arrived = await self._fill(each, found)
         finally:  # in order behind the beginning, even if nobody heard of that
             self._order(lambda: self._end(begun, arrived))
         return arrived if begun else None
 
-    def _begin(self, missing: Missing, load: Load) -> list[Import]:
-        begun = self._ledger.begin_import(missing, load)
+    def _begin(self, request: Request, load: Load) -> list[Import]:
+        begun = self._ledger.begin_import(request, load)
         return [] if begun is None else [begun]
 
     def _end(self, begun: list[Import], arrived: Arrived) -> None:
@@ -153,7 +187,7 @@ class Tiering:
             places.append(Place(index, begun.anchor_block, True, view))
         return places
 
-    def copy_notes(self) -> list[Kept]:
+    def copy_notes(self) -> list[Kept | Snapshot]:
         """Of what the last step wrote, what the tier has room for. On the engine thread.
 
         Copied here and now, because the next plan may give the pages to somebody else.
@@ -162,11 +196,13 @@ class Tiering:
         has_room = bool(notes) and self._tier.has_room(len(notes))
         return [self._copy(note) for note in notes] if has_room else []
 
-    def keep(self, items: Sequence[Kept]) -> None:
+    def keep(self, items: Sequence[Kept | Snapshot]) -> None:
         """Hand copies to the tier. On the asyncio thread."""
         self._tier.keep(items)
 
-    def _copy(self, note: Note) -> Kept:
+    def _copy(self, note: Note | Snapshot) -> Kept | Snapshot:
+        if isinstance(note, Snapshot):
+            return note
         view = self._pages.anchor(note.page) if note.is_anchor else self._pages.block(note.page)
         return Kept(
             note.owner, note.chain, note.index, note.is_anchor, note.full_window, bytes(view)

@@ -80,6 +80,9 @@ PROMPT_TOKENS = _counter(
     "llm_prompt_tokens_total", "Prompt tokens admitted: computed, or cached.", "source"
 )
 GENERATION_TOKENS = _counter("llm_generation_tokens_total", "Tokens sampled.")
+RESUMED = _counter(
+    "llm_resumed_total", "Sequences begun at a worker that was lost: snapshot, recompute.", "how"
+)
 PREEMPTIONS = _counter(
     "llm_preemptions_total", "Sequences that gave up their blocks: swap, recompute.", "how"
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash
-from diptych.engine.tier import Found, Kept, Owner, Place, Stored
+from diptych.engine.tier import Found, Kept, Owner, Place, Snapshot, Stored
 
 
 @dataclass
@@ -17,6 +17,7 @@ class MemoryTier:
     stops_after: int | None = None  # places that a load fills before it gives up
     blocks: dict[tuple[bytes, BlockHash], Kept] = field(default_factory=dict)
     anchors: dict[tuple[bytes, BlockHash], Kept] = field(default_factory=dict)
+    slots: dict[tuple[bytes, BlockHash], Snapshot] = field(default_factory=dict)
     may_find: asyncio.Event = field(default_factory=asyncio.Event)
     may_load: asyncio.Event = field(default_factory=asyncio.Event)
     finds: int = 0
@@ -51,7 +52,17 @@ class MemoryTier:
     def has_room(self, count: int) -> bool:
         return self.room
 
-    def keep(self, items: Sequence[Kept]) -> None:
+    async def load_slot(self, owner: Owner, name: BlockHash, into: memoryview) -> bool:
+        snapshot = self.slots.get((owner.scope, name))
+        if snapshot is None:
+            return False
+        into[:] = snapshot.payload
+        return True
+
+    def keep(self, items: Sequence[Kept | Snapshot]) -> None:
         for item in items:
+            if isinstance(item, Snapshot):
+                self.slots[item.owner.scope, item.name] = item
+                continue
             kind = self.anchors if item.is_anchor else self.blocks
             kind[item.owner.scope, item.name] = item

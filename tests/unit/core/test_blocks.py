@@ -29,6 +29,13 @@ def test_published_vectors_hold() -> None:
         "a60373cc18c8e65cd4193c9258fd1328",
         "6c3fe732cf660c5f18f60cae357e2315",
     ]
+    assert blocks.slot_name(chain[1], 116).hex() == "6fa7192de0f6b706f077e663115d2648"
+
+
+def test_a_slot_is_that_of_its_block_and_of_where_the_decoders_windows_begin() -> None:
+    one, two = blocks.chain(blocks.scope(make_namespace(), b"k", "tenant"), list(range(256)), 128)
+    names = {blocks.slot_name(block, floor) for block in (one, two) for floor in (0, 116)}
+    assert len(names | {one, two}) == 6
 
 
 @pytest.mark.parametrize(

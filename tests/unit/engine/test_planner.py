@@ -263,7 +263,7 @@ def test_held_and_reserved_pages_are_nobodys_to_take() -> None:
     assert names(engine.step()) == "a"
 
 
-def test_a_reservation_leaves_enough_for_the_longest_sequence_to_end() -> None:
+def test_f20_a_reservation_leaves_enough_for_the_longest_sequence_to_end() -> None:
     engine = Engine(num_blocks=7)
     engine.submit("a", 15, 20)  # up to 34 positions: five blocks
     engine.step()

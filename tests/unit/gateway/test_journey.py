@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded
+from diptych.core.errors import (
+    TICKET_GONE,
+    BadRequest,
+    Broken,
+    DiptychError,
+    Lost,
+    Overloaded,
+)
 from diptych.core.ids import Incarnation, Key, Rank, WorkerId
 from diptych.core.phases import Finish, Phase
 from diptych.core.step import Row
@@ -156,6 +163,23 @@ def test_a_ticket_that_is_gone_means_computing_again_and_blames_prefill() -> Non
     }
 
 
+def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second_time() -> None:
+    journey = begin(*AT_START)
+    gone = Lost("silence", code=TICKET_GONE)
+    effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
+    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS)
+    for event in (
+        on.PlacedPrefill(2, P2),
+        on.Accepted(2, b"t"),
+        on.Output(2, Station.PREFILL, row(71)),
+        on.PlacedDecode(2, D1),
+        on.Reserved(2),
+    ):
+        journey.handle(event, 1.0)
+    effects = journey.handle(on.Failed(2, Station.DECODE, gone), 1.0)
+    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS)
+
+
 def test_three_lost_workers_are_enough() -> None:
     journey = begin()
     for attempt in range(1, MAX_ATTEMPTS + 1):
@@ -242,6 +266,17 @@ def test_a_refusal_of_the_router_is_the_answer() -> None:
     assert begin().handle(on.LeaseEnded(full), 0.0) == [on.Fail(full)]
 
 
+@pytest.mark.parametrize("events", [AT_PREFILL, AT_DECODE])
+def test_f21_a_router_that_knows_a_prompt_as_poison_ends_it_at_once(
+    events: tuple[Event, ...],
+) -> None:
+    journey = begin(*events)
+    station = Station.DECODE if events is AT_DECODE else Station.PREFILL
+    journey.handle(on.Failed(1, station, Lost("died of it")), 0.0)
+    poison = Broken("its worker died twice", code="poison_request")
+    assert journey.handle(on.LeaseEnded(poison), 0.0) == [on.Fail(poison)]
+
+
 @pytest.mark.parametrize(
     ("events", "told"),
     [
@@ -267,6 +302,7 @@ class Worker:
     name: str
     station: Station
     is_alive: bool = True
+    is_frozen: bool = False  # computes nothing, and is taken for dead
     known: dict[int, list[int]] = field(default_factory=dict)  # attempt -> output so far
     running: set[int] = field(default_factory=set)
 
@@ -377,6 +413,8 @@ class World:
 
     def step(self, worker: Worker) -> None:
         """One engine step."""
+        if worker.is_frozen:
+            return
         for attempt in sorted(worker.running):
             output = worker.known[attempt]
             count = 1 if worker.station is Station.PREFILL else self.dice.randrange(1, 3)
@@ -400,19 +438,33 @@ class World:
         worker.known.clear()
         worker.running.clear()
 
+    def freeze(self, worker: Worker) -> None:
+        """It falls silent: whoever waits for it gives up, and it goes on when it wakes."""
+        worker.is_frozen = True
+        for attempt in worker.known:
+            self.fail(attempt, worker.station, Lost("silent"))
+
+    def hear(self) -> Event:
+        """Events of one call come in order; those of different calls, in any."""
+        line = line_of(self.dice.choice(self.heard))
+        return self.heard.pop(next(i for i, e in enumerate(self.heard) if line_of(e) == line))
+
     def act(self) -> Event | None:
         """Let chance choose what happens next; an event that reaches the gateway, or nothing."""
         choice = self.dice.random()
         if choice < 0.35 and self.heard:
-            return self.heard.pop(0)
+            return self.hear()
         if choice < 0.6 and self.calls:
             self.arrive(self.calls.pop(0))
-        elif choice < 0.85:
+        elif choice < 0.84:
             self.step(self.dice.choice(self.workers))
-        elif choice < 0.87:
+        elif choice < 0.86:
             self.kill(self.dice.choice(self.workers))
+        elif choice < 0.87:
+            self.freeze(self.dice.choice(self.workers))
         elif choice < 0.91:
-            self.dice.choice(self.workers).is_alive = True
+            woken = self.dice.choice(self.workers)
+            woken.is_alive, woken.is_frozen = True, False
         elif choice < 0.915:
             return on.LeaseEnded(self.dice.choice([Lost("router"), Overloaded("no")]))
         elif choice < 0.92:
@@ -423,6 +475,18 @@ class World:
             self.now_s = max(self.now_s, self.journey.wake_at)
             return on.Tick()
         return None
+
+
+def line_of(event: Event) -> tuple[str, int]:
+    """The call that an event comes from."""
+    match event:
+        case on.Output(attempt, station) | on.Failed(attempt, station):
+            return station, attempt
+        case on.Accepted(attempt) | on.Progressed(attempt) | on.Lapsed(attempt):
+            return Station.PREFILL, attempt
+        case on.Reserved(attempt):
+            return Station.DECODE, attempt
+    return "router", 0
 
 
 @pytest.mark.parametrize("block", range(8))
@@ -442,6 +506,7 @@ def test_whatever_happens_it_ends_once_with_the_right_tokens_and_nobody_left_beh
             world.perform(world.journey.handle(event, world.now_s))
             if world.journey.is_over:
                 break
+            assert world.journey.wake_at - world.now_s <= LIMITS.queue_s  # no wait without an end
         assert world.journey.is_over
         assert len(world.ends) == (0 if left else 1)
         assert world.emitted == list(range(len(world.emitted)))

@@ -27,7 +27,7 @@ TOLD: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("stage", TOLD)
-async def test_t25_g11_a_client_that_leaves_at_any_stage_is_forgotten_at_once(
+async def test_t25_g11_f12_a_client_that_leaves_at_any_stage_is_forgotten_at_once(
     serve: Any, visit: Any, stage: str, stream: bool
 ) -> None:
     site = serve("one two three four five six seven", EOS)
@@ -83,7 +83,7 @@ async def test_an_early_stream_waits_for_its_first_token_before_the_headers(
     assert client.sent[0]["status"] == 200
 
 
-async def test_t26_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) -> None:
+async def test_t26_f24_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) -> None:
     site = serve("one two three four five", EOS, patience=Patience(unread_s=0.05))
     site.hops.holds = {"token 4"}
     client = visit(site, stream=True)
