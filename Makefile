@@ -30,6 +30,12 @@ bench: setup  ## What the chain costs: HTTP through all stations next to the eng
 bench-engine: setup  ## The engine alone: scheduler, prefill, decode, cache hits, next to the engine before it
 	$(BIN)/python tests/bench/compare.py
 
+bench-gateway: setup  ## The gateway next to uvicorn alone (PEERS=FOLDER adds public routers)
+	$(BIN)/python tests/bench/gateway.py $(if $(PEERS),--peers $(PEERS))
+
+conformance: setup  ## Other people's clients against a running platform (ONLY=litellm, URL=http://...)
+	$(BIN)/python tests/conformance/run.py $(if $(ONLY),--only $(ONLY)) $(if $(URL),--url $(URL))
+
 bench-store: setup  ## The cache tier: put and get over loopback, next to memcpy, files and Redis
 	$(BIN)/python tests/bench/store.py
 
@@ -65,4 +71,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-store bench-store-trace bench-kernels fault gpu
+.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-kernels conformance fault gpu

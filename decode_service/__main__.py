@@ -4,44 +4,57 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from diptych.config import WorkerSettings, secrets_of
+from diptych.config import WorkerSettings, addresses_of, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
 from diptych.decode_service.puller import Puller, Transfer
 from diptych.decode_service.service import DecodeService
 from diptych.engine.build import build_engine
-from diptych.engine.measures import Measures, readings
+from diptych.engine.measures import Measures, Work, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
+from diptych.kvcache_store.client import StoreTier
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Span, Tracer, traceparent_var
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
 GRACE_S = 5.0  # for sequences under way when told to stop
+
+FLUSH_S = 3.0  # for what the cache tier has not taken yet
 
 log = logging.getLogger(__name__)
 
 
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(settings.worker_id, settings.log_level)
-    asyncio.run(_serve(settings))
+    logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
+    tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
+    asyncio.run(_serve(settings, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
-async def _serve(settings: WorkerSettings) -> None:
+async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     def on_step(output: StepOutput) -> None:
         service.on_step(output)
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
+    show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    stores = addresses_of(settings.stores)
+    tier = StoreTier(stores, WorkerId(settings.worker_id))
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -49,13 +62,16 @@ async def _serve(settings: WorkerSettings) -> None:
         loop=asyncio.get_running_loop(),
         options=Options.of(settings),
         observer=measures,
+        on_grammar=measures.compiled,
+        on_load=measures.loaded,
+        open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    on_transfer = _transfers(measures.metrics)
+    on_transfer = _transfers(measures.metrics, tracer)
     puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=on_transfer)
-    service = DecodeService(engine, identity, puller)
-    measures.metrics.pull(lambda: _readings(engine, service))
+    service = DecodeService(engine, identity, puller, tracer=tracer)
+    measures.metrics.pull(lambda: _readings(engine, service, tier))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -67,7 +83,13 @@ async def _serve(settings: WorkerSettings) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            reporter = Reporter(
+                settings.router,
+                join,
+                lambda: _load(engine, service, measures.work),
+                on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
+                block_log=engine.block_log,
+            )
             async with asyncio.TaskGroup() as group:
                 work = [
                     group.create_task(reporter.run()),
@@ -83,6 +105,8 @@ async def _serve(settings: WorkerSettings) -> None:
                     task.cancel()
     await puller.close()
     await engine.stop()
+    await tier.flush(FLUSH_S)
+    await tier.close()
 
 
 def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:
@@ -99,10 +123,11 @@ def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> J
         num_blocks=counts.num_blocks,
         num_slots=counts.num_slots,
         pid=os.getpid(),
+        keep_tokens=engine.keep_tokens,
     )
 
 
-def _load(engine: EnginePort, service: DecodeService) -> Load:
+def _load(engine: EnginePort, service: DecodeService, work: Work) -> Load:
     counts = engine.counts()
     return Load(
         running=counts.running,
@@ -119,19 +144,27 @@ def _load(engine: EnginePort, service: DecodeService) -> Load:
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
         preemptions_total=counts.preemptions_total,
+        busy_us_total=work.busy_us,
+        steps_total=work.steps,
+        prompt_rows_total=work.prompt_rows,
+        prompt_pairs_total=work.prompt_pairs,
+        decode_rows_total=work.decode_rows,
+        decode_context_total=work.decode_context,
         draining=service.sessions.is_draining,
     )
 
 
-def _readings(engine: EnginePort, service: DecodeService) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: DecodeService, tier: StoreTier) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
+    yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
+    yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.RESERVATIONS.at(service.num_reservations)
     yield m.KV_TRANSFERS.at(service.num_pulls)
 
 
-def _transfers(metrics: m.Metrics) -> Callable[[Transfer], None]:
-    """Feeds metrics with what becomes of transfers."""
+def _transfers(metrics: m.Metrics, tracer: Tracer | None) -> Callable[[Transfer], None]:
+    """Feeds metrics and traces with what becomes of transfers."""
     seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
     size_bytes = metrics.counter(m.KV_TRANSFER_BYTES)
     damaged = metrics.counter(m.KV_CHECKSUM_FAILURES)
@@ -140,8 +173,17 @@ def _transfers(metrics: m.Metrics) -> Callable[[Transfer], None]:
         seconds.labels(transfer.result).observe(transfer.took_s)
         size_bytes.inc(transfer.size_bytes)
         damaged.inc(transfer.damaged)
+        if tracer is not None and (parent := traceparent_var.get()):
+            tracer.tell(_span(transfer), parent)
 
     return note
+
+
+def _span(transfer: Transfer) -> Span:
+    now_s = time.monotonic()
+    error = "" if transfer.result == "ok" else transfer.result
+    size = {"diptych.size_bytes": transfer.size_bytes}
+    return Span("worker.transfer", now_s - transfer.took_s, now_s, size, error)
 
 
 if __name__ == "__main__":

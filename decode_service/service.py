@@ -17,6 +17,7 @@ from diptych.decode_service.admission import Limits, admit_prompt
 from diptych.decode_service.puller import Puller
 from diptych.decode_service.wire import accepted_to_pb, busy_to_pb, reserved_to_pb
 from diptych.engine.port import EnginePort, Pages
+from diptych.telemetry.traces import Tracer
 from diptych.transport.channel import deadline
 from diptych.transport.session_server import Identity, SessionServer
 from diptych.transport.wire import generation_from_pb
@@ -50,13 +51,14 @@ class DecodeService:
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         self._engine = engine
         self._puller = puller
         self._limits = limits
         self._reservations: dict[Key, _Reservation] = {}
         self._starts: dict[Key, _Start] = {}
-        self.sessions = SessionServer(identity, self, engine.idle_s, clock=clock)
+        self.sessions = SessionServer(identity, self, engine.idle_s, clock=clock, tracer=tracer)
 
     @property
     def num_reservations(self) -> int:

@@ -6,46 +6,55 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-import uvicorn
+import uvloop
 
-from diptych.config import GatewaySettings, secrets_of
+from diptych.config import GatewaySettings, addresses_of, secrets_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
 from diptych.gateway import app, served, tls
+from diptych.gateway.access import Access, admin_route_of
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
-from diptych.gateway.chat import ChatEndpoint
+from diptych.gateway.admin.supervisor import control_token
+from diptych.gateway.admin.watch import Watch
+from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
 from diptych.gateway.pipeline import Pipeline
-from diptych.gateway.stream import Patience
+from diptych.gateway.policy import policy_of
+from diptych.gateway.server import DRAIN_S, Server, bind
 from diptych.gateway.tenancy import office as offices
-from diptych.gateway.tenancy.authentication import refuse_open_port
+from diptych.gateway.tenancy.authentication import Authentication, refuse_open_port
 from diptych.gateway.tenancy.office import Office
 from diptych.gateway.tenancy.peers import is_loopback
+from diptych.gateway.traffic import Traffic
 from diptych.prefill_service.client import PrefillClient
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
-log = logging.getLogger(__name__)
+SHOWN_DECISIONS = 20  # to operators
 
-DRAIN_S = 6.0  # running answers may end; then they are told why they do not
-CUT_S = 2  # for telling them
+log = logging.getLogger(__name__)
 
 
 def main(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup("gateway", settings.log_level)
+    logs.setup(settings.gateway_id, settings.log_level, settings.log_format, Role.GATEWAY)
     ports = Ports(settings)
-    asyncio.run(_serve(settings, ports))
+    tracer = open_tracer(settings.otlp_endpoint, Role.GATEWAY, settings.gateway_id)
+    uvloop.run(_serve(settings, ports, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
 class Ports:
@@ -87,19 +96,6 @@ def _admin_tls(settings: GatewaySettings) -> ssl.SSLContext | None:
     return None
 
 
-def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """A port to listen on; Misconfigured if it cannot be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        variable = f"DIPTYCH_{flag.strip('-').replace('-', '_').upper()}"
-        raise Misconfigured(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another with "
-            f"{flag} or {variable} (0 = any free one), another address with --host"
-        ) from error
-
-
 def _url(listener: socket.socket, context: ssl.SSLContext | None) -> str:
     host, port = listener.getsockname()[:2]
     return f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -124,9 +120,10 @@ def _office_plan(
     )
 
 
-async def _serve(settings: GatewaySettings, ports: Ports) -> None:
+async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None) -> None:
     cluster_secret, master_key = secrets_of(settings)
     metrics = m.Metrics(Role.GATEWAY)
+    show_aliases(metrics, settings.metrics_alias, settings.model_name)
     measures = Measures(metrics)
     pool = SessionPool(settings.gateway_id)
     router = RouterClient(settings.router)
@@ -139,16 +136,22 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         http_address=ports.public_url.partition("://")[2],
         metrics_address=endpoint.address,
     )
-    reporter = Reporter(settings.router, join, lambda: _load(chat, office, pool))
+    reporter = Reporter(settings.router, join, lambda: _load(traffic, office, pool))
     plan = _office_plan(settings, cluster_secret, lambda: _num_gateways(reporter.fleet))
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
     model = served.load(
-        settings.checkpoint, settings.model_name, master_key, lambda: _heard(reporter)
+        settings.checkpoint,
+        settings.model_name,
+        master_key,
+        lambda: _heard(reporter),
+        policy_of(settings),
     )
-    pipeline = Pipeline(Hops(router, PrefillClient(pool), DecodeClient(pool)), measures=measures)
-    chat = ChatEndpoint(model, pipeline, Patience(), reporter.notify)
-    metrics.pull(lambda: _readings(chat, pool))
+    hops = Hops(router, PrefillClient(pool), DecodeClient(pool))
+    deadlines = Deadlines(queue_s=model.policy.queue_timeout_s)
+    pipeline = Pipeline(hops, deadlines, measures)
+    traffic = Traffic(reporter.notify)
+    metrics.pull(lambda: _readings(traffic, pool))
     levels = Levels()
     site = Site(
         office=office,
@@ -157,12 +160,31 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
         on_load=reporter.notify,
         settings=settings.model_dump(mode="json"),
         version=lambda: model.version,
+        router=settings.router,
+        supervisor=settings.supervisor or "",
+        control=control_token(cluster_secret),
+        stores=tuple(addresses_of(settings.stores)),
+        decisions=lambda: measures.decisions.newest(SHOWN_DECISIONS),
+        gateway_id=settings.gateway_id,
     )
+    watching = Watch(site)
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
-    public = app.build(model, chat, measures, lambda: reporter.is_connected, office.door)
-    servers = {_Server(public, ports.public_tls): ports.public}
+    public = app.build(
+        model,
+        traffic,
+        pipeline,
+        lambda: reporter.is_connected,
+        office.door,
+        has_page=settings.playground == "on",
+    )
+    access = Access(public, measures, tracer)
+    metrics.pull(lambda: _failures(office.authentication))
+    servers = {Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
-        servers[_Server(admin_app.build(site, entrance, levels), ports.admin_tls)] = ports.admin
+        operators = Access(
+            admin_app.build(site, entrance, levels, watching), measures, name=admin_route_of
+        )
+        servers[Server(operators, ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
         with stop_signals() as stopped:
@@ -173,9 +195,10 @@ async def _serve(settings: GatewaySettings, ports: Ports) -> None:
                 log.info("admin api http=%s", ports.admin_url)
             await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
+            watching.close()
             for server in servers:
                 server.should_exit = True
-            await chat.drain(DRAIN_S)
+            await traffic.drain(DRAIN_S)
             await asyncio.gather(*serving)
     finally:
         for work in working:
@@ -194,9 +217,14 @@ def _heard(reporter: Reporter) -> Fleet | None:
     return reporter.fleet
 
 
-def _readings(chat: ChatEndpoint, pool: SessionPool) -> Iterator[m.Reading]:
-    yield m.REQUESTS.at(chat.num_running, "running")
+def _readings(traffic: Traffic, pool: SessionPool) -> Iterator[m.Reading]:
+    yield m.REQUESTS.at(traffic.num_running, "running")
     yield m.SESSIONS.at(pool.num_sessions)
+
+
+def _failures(authentication: Authentication) -> Iterator[m.Reading]:
+    for why, number in authentication.failures.items():
+        yield m.AUTH_FAILURES.at(number, why)
 
 
 def _num_gateways(fleet: Fleet | None) -> int:
@@ -205,34 +233,9 @@ def _num_gateways(fleet: Fleet | None) -> int:
     return max(1, sum(member.join.role is Role.GATEWAY for member in members))
 
 
-def _load(chat: ChatEndpoint, office: Office, pool: SessionPool) -> Load:
-    is_draining = chat.is_draining or office.door.is_held
-    return Load(streams=chat.num_running, sessions=pool.num_sessions, draining=is_draining)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handling and logging set-up: both are ours."""
-
-    def __init__(self, application: app.App, context: ssl.SSLContext | None) -> None:
-        super().__init__(
-            uvicorn.Config(
-                application,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=True,
-                proxy_headers=False,  # whom to trust is our own setting
-                timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
-                h11_max_incomplete_event_size=32 << 10,
-                ws="none",
-                lifespan="off",
-                ssl_context_factory=(lambda config, default: context) if context else None,
-            )
-        )
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+def _load(traffic: Traffic, office: Office, pool: SessionPool) -> Load:
+    is_draining = traffic.is_draining or office.door.is_held
+    return Load(streams=traffic.num_running, sessions=pool.num_sessions, draining=is_draining)
 
 
 if __name__ == "__main__":

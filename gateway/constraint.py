@@ -1,53 +1,45 @@
-"""What a chat request demands of its answer, and what the prompt says of it."""
+"""The fields of an OpenAI-style body that constrain its text: at most one of them at a time."""
 
 import re
-from typing import Any
+from typing import Any, Protocol
 
 from diptych.core.constraint import Constraint
 from diptych.core.errors import BadRequest
-from diptych.gateway.api import ChatRequest
 from diptych.text.constraints import from_response_format, from_structured_outputs
 
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FIELDS = ("response_format", "structured_outputs", "regex", "ebnf")
 
 
-def constraint_of(request: ChatRequest) -> Constraint | None:
-    """The constraint, not yet checked whether it can be enforced; None if the answer is free.
+class Constrained(Protocol):
+    """A request that may have these fields."""
 
-    With tools: a call of one of them, or what else the answer may be.
-    """
-    named = _named(request)
-    answer = _of_field(request, named) if named else None
-    found = request.calling.constrained(answer, is_opened=opens_calls(request))
-    if found is None:
-        return None
-    field = named or ("tool_choice" if request.calling.is_forced else "tools")
-    if request.ignore_eos:
-        raise _conflict(f"an answer with {field} ends when it is complete", "ignore_eos")
-    if request.is_continued:
-        raise _conflict(f"{field} cannot hold for an answer that has begun", field)
-    return found
+    @property
+    def response_format(self) -> dict[str, Any] | None: ...
+
+    @property
+    def structured_outputs(self) -> dict[str, Any] | None: ...
+
+    @property
+    def regex(self) -> str | None: ...
+
+    @property
+    def ebnf(self) -> str | None: ...
 
 
-def opens_calls(request: ChatRequest) -> bool:
-    """Whether the prompt itself begins the block of calls."""
-    return request.calling.is_forced and request.effort is None
-
-
-def _named(request: ChatRequest) -> str | None:
+def constraining_field(request: Constrained) -> str | None:
     """The one field that constrains the text."""
     given = [name for name in _FIELDS if getattr(request, name) is not None]
     if (request.response_format or {}).get("type") == "text":
         given.remove("response_format")
     if len(given) > 1:
-        raise _conflict(f"{given[0]} and {given[1]} cannot hold at the same time", given[1])
+        raise conflict(f"{given[0]} and {given[1]} cannot hold at the same time", given[1])
     return given[0] if given else None
 
 
-def _of_field(request: ChatRequest, name: str) -> Constraint | None:
-    match name:
+def text_constraint(request: Constrained, field: str) -> Constraint | None:
+    """What this field demands, not yet checked whether it can be enforced."""
+    match field:
         case "response_format":
             _check_name(request.response_format or {})
             return from_response_format(request.response_format)
@@ -58,24 +50,14 @@ def _of_field(request: ChatRequest, name: str) -> Constraint | None:
     return from_structured_outputs({"grammar": request.ebnf})
 
 
-def schema_of(request: ChatRequest) -> object:
-    """The schema that the prompt states; None where the model was not trained to be told."""
-    asked = request.response_format or {}
-    match asked.get("type"):
-        case "json_object":
-            return {"type": "json_object"}
-        case "json_schema":
-            return asked["json_schema"]["schema"]
-    return None
+def conflict(message: str, param: str) -> BadRequest:
+    """Fields that are fine by themselves."""
+    return BadRequest(message, code="conflicting_parameters", param=param)
 
 
 def _check_name(response_format: dict[str, Any]) -> None:
     inner = response_format.get("json_schema")
     name = inner.get("name") if isinstance(inner, dict) else None
-    if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         message = "expected up to 64 letters, digits, underscores and dashes"
         raise BadRequest(message, param="response_format.json_schema.name")
-
-
-def _conflict(message: str, param: str) -> BadRequest:
-    return BadRequest(message, code="conflicting_parameters", param=param)

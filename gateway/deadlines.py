@@ -1,7 +1,14 @@
 """How long each wait of a journey may last, and the timers that watch them."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+
+from diptych.core.errors import BadRequest
+
+TIMEOUT_HEADER = "x-request-timeout-s"
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +23,16 @@ class Deadlines:
     next_token_s: float = 30.0
     renew_s: float = 8.0  # between renewals of a ticket that waits
     router_s: float = 8.0  # without a router, when one is needed
+
+
+def client_timeout_s(headers: Mapping[str, str]) -> float | None:
+    """How long a client waits at most; it shortens our own deadlines and lengthens none."""
+    text = headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    if not _SECONDS.fullmatch(text.strip()) or not float(text):
+        raise BadRequest(f"{TIMEOUT_HEADER}: expected seconds, more than 0", param=TIMEOUT_HEADER)
+    return float(text)
 
 
 class Timer(Enum):

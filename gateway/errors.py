@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,21 @@ _TYPES = {
 }
 _OVERLOADED = {"no_capacity", "draining", "queue_timeout"}
 
+_ANTHROPIC_PATH = re.compile(r"/(anthropic|v1/messages)(/.*)?")
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    501: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
 
 class HttpError(DiptychError):
     """A request that HTTP itself forbids: 401, 402, 403, 404, 405, 408, 413, 415."""
@@ -42,18 +58,54 @@ class ClientGone(Exception):
     """Nobody listens any more. Not an error to be told: there is nobody to tell."""
 
 
+def is_anthropic(path: str) -> bool:
+    """Whether a path speaks Anthropic's dialect."""
+    return _ANTHROPIC_PATH.fullmatch(path) is not None
+
+
+def envelope_for(path: str, error: DiptychError, request_id: str) -> dict[str, Any]:
+    """The body of every answer from 400 up: the path decides its shape."""
+    return (anthropic_envelope if is_anthropic(path) else envelope)(error, request_id)
+
+
 def envelope(error: DiptychError, request_id: str) -> dict[str, Any]:
-    """The body of every answer from 400 up, and of an error event in a stream."""
-    message = _BUG if _is_bug(error) else error.message[:MAX_MESSAGE_CHARS]
+    """OpenAI's, as a body and as an error event in a stream."""
     return {
         "error": {
-            "message": message,
+            "message": message_of(error),
             "type": _type_of(error),
             "param": error.param,
-            "code": _code_of(error),
+            "code": code_of(error),
             "request_id": request_id,
         }
     }
+
+
+def anthropic_envelope(error: DiptychError, request_id: str) -> dict[str, Any]:
+    """Anthropic's, likewise. It has no place for the field, so the message begins with it."""
+    message = message_of(error)
+    if error.param is not None and error.param not in message:
+        message = f"{error.param}: {message}"[:MAX_MESSAGE_CHARS]
+    kind = _ANTHROPIC_TYPES.get(error.http_status, "invalid_request_error")
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": message},
+        "request_id": request_id,
+    }
+
+
+def message_of(error: DiptychError) -> str:
+    """What a person may read of it."""
+    return _BUG if _is_bug(error) else error.message[:MAX_MESSAGE_CHARS]
+
+
+def code_of(error: DiptychError) -> str:
+    """The documented code; finer ones are for us."""
+    if _is_bug(error):
+        return "internal_error"
+    if isinstance(error, Overloaded) and error.code not in _OVERLOADED:
+        return Overloaded.default_code
+    return error.default_code if isinstance(error, Lost | Expired) else error.code
 
 
 def headers(error: DiptychError) -> dict[str, str]:
@@ -72,15 +124,6 @@ def headers(error: DiptychError) -> dict[str, str]:
 
 def _is_bug(error: DiptychError) -> bool:
     return isinstance(error, Broken) or error.http_status == 500
-
-
-def _code_of(error: DiptychError) -> str:
-    """The documented code; finer ones are for us."""
-    if _is_bug(error):
-        return "internal_error"
-    if isinstance(error, Overloaded) and error.code not in _OVERLOADED:
-        return Overloaded.default_code
-    return error.default_code if isinstance(error, Lost | Expired) else error.code
 
 
 def _type_of(error: DiptychError) -> str:

@@ -164,6 +164,7 @@ class Again:
     failed_worker: str
     why: str
     left: Left
+    code: str  # of the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,9 @@ class Emit:
     stop_token: int | None = None
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if asked for
     prompt_logprobs: tuple[Logprob, ...] = ()  # with the first token, likewise
+    cached_tokens: int = 0  # of the prompt
+    cached_memory: int = 0  # of these: brought from the cache tier's memory
+    cached_disk: int = 0  # likewise, from its disk
 
 
 @dataclass(frozen=True, slots=True)

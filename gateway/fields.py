@@ -3,10 +3,10 @@
 Never the value itself: an answer must not grow with, or repeat, what was sent.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from diptych.core.errors import BadRequest
@@ -21,15 +21,46 @@ def _whole(value: Any) -> Any:
 
 Int = Annotated[int, BeforeValidator(_whole)]
 
+Member = TypeVar("Member")
+Long = Annotated[list[Member], Field(fail_fast=True)]
+"""A list that may be long: it is read up to the first that is wrong."""
+
 OUR_CODES = {
     "conflicting_parameters",
     "invalid_messages",
+    "invalid_tools",
     "invalid_type",
     "invalid_value",
+    "unsupported_content_part",
     "unsupported_parameter",
 }
 _TOOLS = (("tools",), ("tool_choice",))
 _FUNCTION = "@function"
+
+
+def given_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A null is an absent field, and naming no model is not naming one."""
+    given = {name: value for name, value in body.items() if value is not None}
+    if given.get("model") == "":
+        del given["model"]
+    return given
+
+
+def refuse_unsupported(
+    given: Mapping[str, Any],
+    unsupported: Mapping[str, tuple[object, ...]],
+    hints: Mapping[str, str],
+) -> None:
+    """Refuse known fields that do not work, unless with a value that asks for nothing."""
+    for name, neutral in unsupported.items():
+        if name in given and not any(_is_same(given[name], value) for value in neutral):
+            hint = f"; {hints[name]}" if name in hints else ""
+            message = f"{name} is not supported{hint}"
+            raise BadRequest(message, code="unsupported_parameter", param=name)
+
+
+def _is_same(value: object, neutral: object) -> bool:
+    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral
 
 
 def explain(error: ValidationError) -> BadRequest:
@@ -75,13 +106,18 @@ def _union_code(problem: ErrorDetails) -> str:
     return "unsupported_parameter" if tag == _FUNCTION else "invalid_messages"
 
 
+def _expected(problem: ErrorDetails) -> str:
+    tags = str(problem.get("ctx", {}).get("expected_tags", ""))
+    return tags.replace("'", "").replace("@", "").replace(", ", " or ")
+
+
 def _wanted(problem: ErrorDetails) -> str:
     kind = problem["type"]
     if kind == "missing":
         return "required"
     if kind.startswith("union_tag"):
         if "@parts" in problem["loc"]:
-            return "expected a part of type text; other parts are not supported"
+            return f"expected a part of type {_expected(problem)}"
         if problem.get("ctx", {}).get("tag") == _FUNCTION:
             return "role function is not supported; use role tool"
         return "expected a message with role system, developer, user, assistant or tool"

@@ -63,7 +63,7 @@ class Journey:
         self.phase = Phase.ROUTE
         self.attempt = 1
         self.output: list[int] = []
-        self.cached_tokens = 0
+        self.cached_tokens = self._cached_memory = self._cached_disk = 0
         self.is_over = False
         self._prefill = _Prefill()
         self._decode = _Decode()
@@ -287,7 +287,7 @@ class Journey:
         elif self.phase is Phase.HANDOFF:
             self._enter_handoff(now_s)
         worker = rank.worker_id if rank else ""
-        self._again = on.Again(self.attempt, worker, error.message, left)
+        self._again = on.Again(self.attempt, worker, error.message, left, error.code)
         self._timers.set(Timer.AGAIN, again_s)
         return [*effects, *self._ask_again(now_s)]
 
@@ -387,8 +387,17 @@ class Journey:
     def _take(self, row: Row) -> list[Effect]:
         if not self.output:
             self.cached_tokens = row.cached_tokens
+            self._cached_memory, self._cached_disk = row.cached_memory, row.cached_disk
         self.output += row.token_ids
-        emit = on.Emit(row.token_ids, row.stop_token, row.logprobs, row.prompt_logprobs)
+        emit = on.Emit(
+            row.token_ids,
+            row.stop_token,
+            row.logprobs,
+            row.prompt_logprobs,
+            self.cached_tokens,
+            self._cached_memory,
+            self._cached_disk,
+        )
         return [emit] if row.token_ids else []
 
     def _enter(self, phase: Phase, until_s: float | None = None) -> None:

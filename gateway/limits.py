@@ -1,5 +1,8 @@
 """How long prompt and output may be. Checked before any engine is bothered."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from diptych.core.errors import BadRequest
 
 MAX_OUTPUT = 393_216
@@ -10,26 +13,30 @@ HARDEST = 100
 MAX_PROMPT_LOGPROBS = 65_536  # of all choices: far less than a session or a stream holds unread
 
 
-def output_limit(prompt_len: int, asked: int | None, effort: int | None, context: int) -> int:
-    """Tokens the output may have; an explicit wish is granted or refused, never clipped."""
-    if asked is not None:
+def output_limit(
+    prompt_len: int, asked: int | None, default: int, context: int, *, clips: bool = False
+) -> int:
+    """Tokens the output may have; an explicit wish is granted or refused, unless one `clips`."""
+    if asked is not None and not clips:
         if prompt_len + asked > context:
             raise too_long(prompt_len, asked, context)
         return asked
     if prompt_len + 1 > context:
         raise too_long(prompt_len, 1, context)
-    return min(default_output(effort), context - prompt_len)
+    return min(default if asked is None else asked, context - prompt_len)
 
 
-def refuse_many_logprobs(prompt_len: int, num_top: int, choices: int) -> None:
+def refuse_many_logprobs(
+    prompt_len: int, num_top: int, choices: int, param: str = "prompt_logprobs"
+) -> None:
     """Refuse log-probabilities of a prompt that are too many to be sent in one message."""
     count = prompt_len * (num_top + 1) * choices
     if count > MAX_PROMPT_LOGPROBS:
         raise BadRequest(
-            f"prompt_logprobs: {count} values for {prompt_len} tokens, {num_top} alternatives and "
+            f"{param}: {count} values for {prompt_len} tokens, {num_top} alternatives and "
             f"{choices} choices; expected at most {MAX_PROMPT_LOGPROBS}",
             code="invalid_value",
-            param="prompt_logprobs",
+            param=param,
         )
 
 
@@ -58,3 +65,14 @@ def too_long(prompt_len: int, output: int, context: int) -> BadRequest:
         code="context_length_exceeded",
         param="messages",
     )
+
+
+@contextmanager
+def length_of(param: str) -> Iterator[None]:
+    """Whatever is found too long inside was sent in this field."""
+    try:
+        yield
+    except BadRequest as error:
+        if error.code == "context_length_exceeded":
+            error.param = param
+        raise

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from diptych.core.blocks import fingerprint
 from diptych.core.errors import Broken, DiptychError, Lost
 from diptych.core.ids import BlockHash, Key
 from diptych.core.phases import Role
@@ -22,6 +23,7 @@ from diptych.gateway.events import Effect, Event, Station
 from diptych.gateway.hops import DecodeCall, Hops, Lease, PrefillCall
 from diptych.gateway.journey import Journey
 from diptych.gateway.measures import Measures, OutputClock
+from diptych.gateway.notes import Course
 from diptych.prefill_service import client as prefill
 from diptych.router.client import DecodeAt, Have, PrefillAt, Resume, SkipTo, Want
 from diptych.telemetry.metrics import Metrics
@@ -56,12 +58,15 @@ class Pipeline:
         self.deadlines = deadlines or Deadlines()
         self._goodbyes: set[asyncio.Task[None]] = set()
 
-    async def run(self, call: Call, sink: Sink) -> tuple[on.End | None, int]:
+    async def run(
+        self, call: Call, sink: Sink, on_over: Callable[[Course], None] = lambda course: None
+    ) -> tuple[on.End | None, int]:
         """Feed the sink until the engine ends, or it has enough; the end and the cached tokens.
 
-        Raises the error that no retry could cure. Cancelled, it tells every station.
+        Raises the error that no retry could cure. Cancelled, it tells every station. However it
+        ends, `on_over` hears how it went.
         """
-        with self.measures.output(len(call.generation.prompt)) as clock:
+        with self.measures.output(len(call.generation.prompt), on_over) as clock:
             return await _Drive(self, call, sink, clock).run()
 
     def say_goodbye(self, work: Coroutine[object, object, None]) -> None:
@@ -95,25 +100,22 @@ class _Drive:
         self._clock = clock
         self._journey = Journey(call.generation.max_new, pipeline.deadlines)
         self._inbox: deque[Event] = deque()
-        self._bell = asyncio.Event()
+        self._is_working = False
         self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: dict[tuple[Station | None, int], asyncio.Task[None]] = {}
         self._prefills: dict[int, PrefillCall] = {}
         self._decodes: dict[int, DecodeCall] = {}
-        self._lease: Lease | None = None
-        self._unsaid: list[on.Report | on.Again] = []  # until the lease is open
+        self._to_say: asyncio.Queue[on.Report | on.Again] = asyncio.Queue()
         self._end: on.End | on.Fail | None = None
 
     async def run(self) -> tuple[on.End | None, int]:
         journey = self._journey
         try:
-            await self._perform(journey.start(self._loop.time()))
-            while not journey.is_over:
-                event = await self._next()
-                effects = journey.handle(event, self._loop.time())
-                self._clock.saw(journey)
-                await self._perform(effects)
+            self._perform(journey.start(self._loop.time()))
+            self._work()
+            await self._over
         finally:
             self._leave()
         if isinstance(self._end, on.Fail):
@@ -134,14 +136,29 @@ class _Drive:
 
     def _post(self, event: Event) -> None:
         self._inbox.append(event)
-        self._bell.set()
+        if not self._is_working:
+            self._work()
 
-    async def _next(self) -> Event:
-        while not self._inbox:
+    def _work(self) -> None:
+        """Handle all there is, in the task that brought it: a token takes no other task's turn."""
+        self._is_working = True
+        journey = self._journey
+        try:
+            while self._inbox and not journey.is_over:
+                effects = journey.handle(self._inbox.popleft(), self._loop.time())
+                self._clock.saw(journey)
+                self._perform(effects)
+        except Exception as error:  # for who waits for the output, not for who brought the event
+            if not self._over.done():
+                self._over.set_exception(error)
+        finally:
+            self._is_working = False
+        if self._over.done():
+            return
+        if journey.is_over:
+            self._over.set_result(None)
+        else:
             self._set_alarm()
-            self._bell.clear()
-            await self._bell.wait()
-        return self._inbox.popleft()
 
     def _set_alarm(self) -> None:
         """One that rings early is harmless, so deadlines that move on cost nothing."""
@@ -158,21 +175,21 @@ class _Drive:
 
     # Effects
 
-    async def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case on.Emit(token_ids):
                     self._clock.emitted(len(token_ids))
                     if not self._sink(effect):
-                        await self._perform(self._journey.handle(on.Enough(), self._loop.time()))
+                        self._perform(self._journey.handle(on.Enough(), self._loop.time()))
                         return
                 case on.End() | on.Fail():
                     self._end = effect
                 case on.Place():
-                    self._unsaid.clear()
-                    self._listen(None, 0, self._hold_lease(effect))
+                    self._to_say = asyncio.Queue()
+                    self._listen(None, 0, self._hold_lease(effect, self._to_say))
                 case on.Report() | on.Again():
-                    await self._say(effect)
+                    self._to_say.put_nowait(effect)
                 case on.OpenPrefill(attempt):
                     self._listen(Station.PREFILL, attempt, self._run_prefill(effect))
                 case on.Reserve(attempt):
@@ -213,37 +230,42 @@ class _Drive:
 
     # The hops
 
-    async def _hold_lease(self, place: on.Place) -> None:
+    async def _hold_lease(
+        self, place: on.Place, to_say: asyncio.Queue[on.Report | on.Again]
+    ) -> None:
         try:
             lease = await self._hops.router.place(self._want(place))
+            speaking = asyncio.create_task(self._speak(lease, to_say))
+            speaking.add_done_callback(partial(self._listened, None, 0))
             try:
                 await self._follow(lease)
             finally:
-                self._lease = None
+                speaking.cancel()
                 await lease.close()
         except DiptychError as error:
             self._post(on.LeaseEnded(error))
 
+    async def _speak(self, lease: Lease, to_say: asyncio.Queue[on.Report | on.Again]) -> None:
+        """Tell the router, in order, without anybody waiting for it."""
+        try:
+            while True:
+                await _say(lease, await to_say.get())
+        except DiptychError as error:
+            self._post(on.LeaseEnded(error))
+
     async def _follow(self, lease: Lease) -> None:
-        self._lease = lease
-        for unsaid in self._unsaid:
-            await _say(lease, unsaid)
-        self._unsaid.clear()
         async for said in lease:
             match said:
                 case PrefillAt():
+                    self._clock.placed(said.reasons, prefill=said.rank.worker_id)
                     self._post(on.PlacedPrefill(said.attempt, said.rank))
                 case SkipTo():
+                    self._clock.placed(said.reasons, decode=said.rank.worker_id)
                     self._post(on.PlacedHybrid(said.attempt, said.rank))
                 case DecodeAt():
+                    self._clock.placed(said.reasons, decode=said.rank.worker_id)
                     self._post(on.PlacedDecode(said.attempt, said.rank))
         raise Lost("the router ended the lease")
-
-    async def _say(self, effect: on.Report | on.Again) -> None:
-        if self._lease is None:
-            self._unsaid.append(effect)
-        else:
-            await _say(self._lease, effect)
 
     async def _run_prefill(self, order: on.OpenPrefill) -> None:
         generation = self._generation(order.attempt, order.forced)
@@ -315,6 +337,7 @@ class _Drive:
             priority_class=self._call.priority_class,
             tenant=self._call.tenant,
             resume=resume,
+            fingerprint=fingerprint(generation.scope, generation.prompt),
         )
 
 
@@ -322,5 +345,5 @@ async def _say(lease: Lease, effect: on.Report | on.Again) -> None:
     match effect:
         case on.Report(phase, tokens, last):
             await lease.progress(phase, tokens, last)
-        case on.Again(attempt, worker, why, left):
-            await lease.again(attempt, worker, why, Have[left.name])
+        case on.Again(attempt, worker, why, left, code):
+            await lease.again(attempt, worker, why, Have[left.name], code)

@@ -1,14 +1,18 @@
 """Small GET endpoints: health, readiness, version, models."""
 
+import platform
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import orjson
 from fastapi import Request, Response
 
 from diptych import __version__
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.served import Served
 from diptych.gateway.tenancy.visit import visit_of
+from diptych.gateway.traffic import Traffic
+
+AGAIN = {"retry-after": "1"}
 
 
 class Probes:
@@ -17,12 +21,12 @@ class Probes:
     def __init__(
         self,
         served: Served,
-        chat: ChatEndpoint,
+        traffic: Traffic,
         is_connected: Callable[[], bool],
         is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._served = served
-        self._chat = chat
+        self._traffic = traffic
         self._is_connected = is_connected
         self._is_held = is_held
 
@@ -36,40 +40,64 @@ class Probes:
         if not reasons:
             return _json({"status": "ready"})
         body = {"status": "not_ready", "reasons": reasons}
-        return _json(body, status=503, headers={"retry-after": "1"})
+        return _json(body, status=503, headers=AGAIN)
+
+    async def ping(self, request: Request) -> Response:
+        """The same for those who look at the status only."""
+        return Response(status_code=503, headers=AGAIN) if self._not_ready() else Response()
 
     async def version(self, request: Request) -> Response:
         """What runs here."""
-        return _json({"version": __version__, "model": self._served.model_name, "api": "1"})
+        body = {
+            "version": __version__,
+            "git": self._served.policy.git_commit or None,
+            "model": self._served.model_name,
+            "api": "1",
+            "build": {"python": platform.python_version(), "model": self._served.version},
+        }
+        return _json(body)
 
     async def models(self, request: Request) -> Response:
-        """The list of one, or of none for a key that may not use it."""
+        """The model by all of its names, or nothing for a key that may not use it."""
         caller = visit_of(request.scope).caller
-        may_use = not caller.models or self._served.model_name in caller.models
-        return _json({"object": "list", "data": [self._model()] if may_use else []})
+        name = self._served.model_name
+        may_use = not caller.models or name in caller.models
+        aliases = (a.name for a in self._served.policy.aliases if not a.is_pattern)
+        names = [name, *aliases] if may_use else []
+        if not _is_anthropic(request):
+            return _json({"object": "list", "data": [self._model(name) for name in names]})
+        ends = {"first_id": names[0], "last_id": names[-1]} if names else {}
+        data = [self._their_model(name) for name in names]
+        return _json({"data": data, "has_more": False, "first_id": None, "last_id": None} | ends)
 
     async def model(self, request: Request) -> Response:
-        """One model, by a name that may contain slashes."""
+        """The model, by any name of it; it may contain slashes."""
         name = request.path_params["name"]
-        self._served.check_model(name)
-        visit_of(request.scope).choose(name)
-        return _json(self._model())
+        visit_of(request.scope).choose(self._served.check_model(name))
+        return _json(self._their_model(name) if _is_anthropic(request) else self._model(name))
 
-    def _model(self) -> dict[str, object]:
-        name = self._served.model_name
+    def _model(self, name: str) -> dict[str, object]:
+        root = self._served.model_name
+        aliases = [alias.name for alias in self._served.policy.aliases]
         return {
             "id": name,
             "object": "model",
             "created": self._served.created,
             "owned_by": "diptych",
             "max_model_len": self._served.max_model_len,
-            "root": name,
+            "root": root,
             "parent": None,
-            "aliases": [],
+            "aliases": aliases if name == root else [],
         }
 
+    def _their_model(self, name: str) -> dict[str, object]:
+        """As Anthropic's clients read it."""
+        created = datetime.fromtimestamp(self._served.created, UTC)
+        moment = created.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"type": "model", "id": name, "display_name": name, "created_at": moment}
+
     def _not_ready(self) -> list[dict[str, str]]:
-        if self._chat.is_draining or self._is_held():
+        if self._traffic.is_draining or self._is_held():
             return [{"component": "gateway", "reason": "draining"}]
         fleet = self._served.fleet()
         if fleet is None or not self._is_connected():
@@ -77,6 +105,10 @@ class Probes:
         if fleet.ready:
             return []
         return [{"component": "fleet", "reason": reason} for reason in fleet.reasons or ("empty",)]
+
+
+def _is_anthropic(request: Request) -> bool:
+    return "anthropic-version" in request.headers
 
 
 def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

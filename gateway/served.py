@@ -17,15 +17,18 @@ from diptych.core.constraint import Constraint
 from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.core.ids import BlockHash
 from diptych.core.sampling import Sampling
-from diptych.gateway.api import ChatRequest
+from diptych.gateway.generation import GenerationRequest
+from diptych.gateway.policy import Policy
 from diptych.router.client import Fleet
 from diptych.text import constraints, tokenizer
 from diptych.text.markers import Segment
 from diptych.text.tokenizer import Tokenizer
 
 Number = TypeVar("Number", int, float)
+Result = TypeVar("Result")
 
 INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
+NUM_TOKENIZING = 4  # long texts at once: one that takes a minute must not keep all others
 KEPT_CHECKS = 1024
 
 
@@ -63,26 +66,29 @@ class Served:
         master_key: bytes,
         fleet: Callable[[], Fleet | None],
         defaults: Sampling | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.model_name = model_name
         self.created = int(time.time())
         self.fleet = fleet
+        self.policy = policy or Policy()
         self._master_key = master_key
         self._defaults = defaults or Sampling()
         self._identity: Identity | None = None
-        self._threads = ThreadPoolExecutor(1, "tokenize")
+        self._threads = ThreadPoolExecutor(NUM_TOKENIZING, "tokenize")
         self._checks = ThreadPoolExecutor(1, "constraints")
         self._checked: dict[str, None] = {}  # keys of constraints that are fine, oldest first
 
-    def check_model(self, name: str) -> None:
-        """NotFound unless this is a name of the served model."""
-        if name != self.model_name:
+    def check_model(self, name: str) -> str:
+        """The served model's own name; NotFound unless it goes by this name, too."""
+        if name != self.model_name and self.policy.alias(name) is None:
             raise NotFound(
                 f"The model `{name[:128]}` does not exist or you do not have access to it.",
                 code="model_not_found",
                 param="model",
             )
+        return self.model_name
 
     def identity(self) -> Identity:
         """Of the fleet; Overloaded while no worker was ever heard of."""
@@ -109,7 +115,7 @@ class Served:
         identity = self._last_identity()
         return identity.max_model_len if identity else None
 
-    def sampling(self, request: ChatRequest) -> Sampling:
+    def sampling(self, request: GenerationRequest) -> Sampling:
         """The request's parameters over the checkpoint's; a seed is drawn when none is given."""
         seed = request.seed if request.seed is not None else secrets.randbits(63)
         defaults = self._defaults
@@ -153,34 +159,67 @@ class Served:
             del self._checked[next(iter(self._checked))]
 
     async def encode(
-        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
+        self,
+        segments: Sequence[Segment],
+        identity: Identity,
+        tenant: str,
+        user: str,
+        salt: str,
+        kept: int | None = None,
     ) -> Prompt:
-        """Tokenise and hash; long texts in a thread, so that others are served meanwhile."""
-        if sum(len(s) for s in segments if isinstance(s, str)) <= INLINE_CHARS:
-            return self._encode(segments, identity, tenant, user, salt)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, self._encode, segments, identity, tenant, user, salt
-        )
+        """Tokenise and hash; long texts in a thread, so that others are served meanwhile.
+
+        `kept`: the prompt begins with the last so many tokens.
+        """
+        (prompt,) = await self.encode_all([segments], identity, tenant, user, salt, kept)
+        return prompt
+
+    async def encode_all(
+        self,
+        prompts: Sequence[Sequence[Segment]],
+        identity: Identity,
+        tenant: str,
+        user: str,
+        salt: str,
+        kept: int | None = None,
+    ) -> list[Prompt]:
+        """The same for several prompts of one request."""
+
+        def encode() -> list[Prompt]:
+            scope = blocks.scope(identity.namespace, self._master_key, tenant, user, salt)
+            return [self._encode(each, identity, scope, kept) for each in prompts]
+
+        return await self.unhurried(encode, sum(map(_size, prompts)))
+
+    async def unhurried(self, work: Callable[[], Result], size: int) -> Result:
+        """Do work with texts of this many characters or ids: in a thread if that takes long."""
+        if size <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _encode(
-        self, segments: Sequence[Segment], identity: Identity, tenant: str, user: str, salt: str
+        self, segments: Sequence[Segment], identity: Identity, scope: bytes, kept: int | None
     ) -> Prompt:
         ids = self.tokenizer.encode(segments)
-        scope = blocks.scope(identity.namespace, self._master_key, tenant, user, salt)
+        if kept is not None:
+            ids = ids[-kept:]
         return Prompt(ids, scope, tuple(blocks.chain(scope, ids, identity.block_tokens)))
 
 
 def load(
-    checkpoint: Path, model_name: str, master_key: bytes, fleet: Callable[[], Fleet | None]
+    checkpoint: Path,
+    model_name: str,
+    master_key: bytes,
+    fleet: Callable[[], Fleet | None],
+    policy: Policy | None = None,
 ) -> Served:
     """Read a checkpoint's tokenizer and generation defaults."""
     loaded = tokenizer.load(checkpoint)
-    return Served(loaded, model_name, master_key, fleet, _defaults(checkpoint))
+    return Served(loaded, model_name, master_key, fleet, _defaults(checkpoint), policy)
 
 
 def _defaults(checkpoint: Path) -> Sampling:
@@ -195,6 +234,10 @@ def _defaults(checkpoint: Path) -> Sampling:
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise Misconfigured(f"{path} is not a usable generation config: {error}") from error
+
+
+def _size(segments: Sequence[Segment]) -> int:
+    return sum(len(each) if isinstance(each, str) else 1 for each in segments)
 
 
 def _first(given: Number | None, default: Number) -> Number:

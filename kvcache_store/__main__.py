@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def main(settings: StoreSettings) -> None:
     """Serve until SIGTERM or SIGINT; then write what is queued."""
-    logs.setup(settings.store_id, settings.log_level)
+    logs.setup(settings.store_id, settings.log_level, settings.log_format, Role.STORE)
     keep_freed_memory()
     asyncio.run(_serve(settings))
 

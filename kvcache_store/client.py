@@ -1,303 +1,213 @@
-"""Front door of the cache tier: look chains up, fetch blocks and anchors, put them.
-
-Several nodes are one tier. A node that is lost is misses, and nothing else: no call here raises
-because of one, none outlasts its deadline, and a node that is down is not asked until it has
-answered a greeting in the background.
-"""
+"""Front door of the cache tier: chains of blocks for whoever moves them, a `Tier` for engines."""
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from diptych.core.errors import DiptychError
 from diptych.core.ids import BlockHash, WorkerId
-from diptych.kvcache_store.items import NOWHERE, Found, Tier
+from diptych.engine.tier import Found as EngineFound
+from diptych.engine.tier import Kept, Owner, Place, Stored
+from diptych.kvcache_store.chains import ClientCounts, StoreClient
+from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
 from diptych.kvcache_store.messages import Whose
-from diptych.kvcache_store.node import Node
-from diptych.kvcache_store.placement import LOOKED_AT, SEGMENT_BLOCKS, ranked, segment_key
+from diptych.kvcache_store.remote_desk import RemoteDesk
+from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
-from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Place, Run
-from diptych.transport.frames import BlockWriter, PartKind
+from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
+from diptych.transport.channel import connect, deadline
+from diptych.transport.frames import Part, PartKind, checksum
+from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
-    "Fetched",
-    "Found",
-    "Hit",
-    "Outcome",
-    "Retention",
-    "Run",
-    "StoreClient",
-    "Tier",
-    "Transport",
-    "Whose",
-]
+    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
+    "Tier", "Transport", "Whose", "stats",
+]  # fmt: skip
 
-LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
-UNSENT_BYTES = 256 << 20
+LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
+LOAD_MIB_S = 0.25
+PUT_S = 30.0
+WAITING_BYTES = 64 << 20  # of copies that no node has taken yet
+NAMES = {Tier.MEMORY: "memory", Tier.DISK: "disk"}
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class ClientCounts:
-    """Since start."""
-
-    lookups: int = 0
-    lookups_failed: int = 0  # at a node, which then counts as down
-    fetched_bytes: int = 0
-    fetches_failed: int = 0
-    parts_sent: int = 0
-    parts_dropped: int = 0
+WhoseOf = Callable[[Owner], Whose]
 
 
-class StoreClient:
-    """All nodes of a tier for one worker."""
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Where the parts of one fetch go."""
 
-    def __init__(
-        self,
-        addresses: Sequence[str],
-        worker_id: WorkerId,
-        *,
-        lookup_s: float = LOOKUP_S,
-        unsent_bytes: int = UNSENT_BYTES,
-        transport: Transport = Transport.AUTO,
-    ) -> None:
-        self.counts = ClientCounts()
-        self._nodes = {address: Node(address, worker_id, transport) for address in addresses}
-        self._lookup_s = lookup_s
-        self._unsent_limit = unsent_bytes
-        self._unsent_bytes = 0
+    kind: PartKind
+    into: Mapping[BlockHash, memoryview]
+
+    def place(self, name: BlockHash) -> FramePlace:
+        return FramePlace(self.kind, self.into[name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(EngineFound):
+    """Remembers at which node each block was found."""
+
+    hit: Hit
+
+
+class StoreTier:
+    """An `engine.tier.Tier` over the nodes of a store.
+
+    What it keeps waits in order and in bounded memory; when that is full, the newest is dropped.
+    """
+
+    def __init__(self, addresses: Sequence[str], worker_id: WorkerId) -> None:
+        self._client = StoreClient(addresses, worker_id)
+        self._namespace = self._layout_hash = b""
+        self._waiting: asyncio.Queue[Run] = asyncio.Queue()
+        self._waiting_bytes = 0
+        self._refused = 0  # parts; counted on the engine's thread
+        self._putting: asyncio.Task[None] | None = None
+
+    def bind(self, namespace: bytes, layout_hash: bytes) -> Self:
+        """Say what engine it is of; until then it finds nothing. An `engine.tier.OpenTier`."""
+        self._namespace, self._layout_hash = namespace, layout_hash
+        return self
 
     @property
-    def transports(self) -> dict[str, Transport]:
-        """How blocks travel to each node, as far as was tried."""
-        return {
-            address: Transport.SHM if node.shares_memory else Transport.GRPC
-            for address, node in self._nodes.items()
-        }
+    def counts(self) -> ClientCounts:
+        """Since start."""
+        return self._client.counts
 
     @property
-    def weights(self) -> dict[str, float]:
-        """Of the nodes that are up: their shares of what is put."""
-        return {address: node.weight for address, node in self._nodes.items() if node.is_up}
+    def parts_dropped(self) -> int:
+        """Since start: of what an engine would have had it keep."""
+        return self._refused + self.counts.parts_dropped
 
-    async def lookup(
-        self,
-        whose: Whose,
-        chain: Sequence[BlockHash],
-        *,
-        start: int = 0,
-        exact_only: bool = False,
-        pin_s: float = 0.0,
-    ) -> Hit:
-        """The blocks from `start` on that are there without a gap, and the anchors among them.
-
-        `chain` begins at its first block even if `start` does not. Within `lookup_s`.
-        """
-        self.counts.lookups += 1
-        chain = tuple(chain)
-        asked = self._asked(chain, start)
-        answers = await asyncio.gather(
-            *(
-                self._ask(node, whose, chain, indices, pin_s)
-                for node, indices in asked.items()
-                if indices
-            )
+    async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> EngineFound:
+        hit = await self._client.lookup(self._whose(owner), chain, start=start)
+        stored = (
+            Stored(NAMES[place.found.tier], place.found.is_exact, _has_anchor(hit, index))
+            for index, place in enumerate(hit.blocks, hit.start)
         )
-        blocks: dict[int, Place] = {}
-        anchors: dict[int, Place] = {}
-        pins: list[tuple[str, int]] = []
-        for found_blocks, found_anchors, pin in answers:
-            _merge(blocks, found_blocks)
-            _merge(anchors, found_anchors)
-            pins += pin
-        end = start
-        while end in blocks and (blocks[end].found.is_exact or not exact_only):
-            end += 1
-        return Hit(
-            whose=whose,
-            chain=chain,
-            start=start,
-            blocks=tuple(blocks[i] for i in range(start, end)),
-            anchors={i: place for i, place in sorted(anchors.items()) if start <= i < end},
-            pins=tuple(pins),
-        )
+        return _Found(owner, start, tuple(stored), hit)
 
-    async def get(
-        self,
-        hit: Hit,
-        kind: PartKind,
-        indices: Sequence[int],
-        writer: BlockWriter,
-        *,
-        deadline_s: float,
-    ) -> Fetched:
-        """Fetch blocks or anchors of a hit by their index. Only what is in `done` was verified.
+    async def load(self, found: EngineFound, places: Sequence[Place]) -> int:
+        """Blocks first, then the anchor, which is worth nothing without them."""
+        assert isinstance(found, _Found)
+        num_bytes = sum(len(place.into) for place in places)
+        deadline_s = LOAD_S + LOAD_MIB_S * num_bytes / 2**20
+        num_blocks = sum(not place.is_anchor for place in places)
+        num_filled = 0
+        if num_blocks:
+            fetched = await self._get(found.hit, PartKind.BLOCK, places[:num_blocks], deadline_s)
+            num_filled = fetched.num_leading
+        if num_filled == num_blocks < len(places):
+            fetched = await self._get(found.hit, PartKind.ANCHOR, places[num_blocks:], deadline_s)
+            num_filled += fetched.num_leading
+        return num_filled
 
-        No byte is written after it has returned.
-        """
-        places = hit.anchors if kind is PartKind.ANCHOR else dict(enumerate(hit.blocks, hit.start))
-        by_node: dict[str, list[int]] = {}
-        for index in indices:
-            if index in places:
-                by_node.setdefault(places[index].node, []).append(index)
-        pulls = [
-            self._nodes[address].pull(
-                hit.whose, kind, [hit.chain[i] for i in wanted], writer, deadline_s
-            )
-            for address, wanted in by_node.items()
-        ]
-        done: set[int] = set()
-        size_bytes = 0
-        for wanted, pulled in zip(by_node.values(), await asyncio.gather(*pulls), strict=True):
-            done.update(i for i in wanted if hit.chain[i] in pulled.done)
-            size_bytes += pulled.size_bytes
-            self.counts.fetches_failed += not pulled.is_whole
-        self.counts.fetched_bytes += size_bytes
-        return Fetched(tuple(indices), frozenset(done), size_bytes)
+    def has_room(self, count: int) -> bool:
+        has_room = self._waiting_bytes < WAITING_BYTES
+        self._refused += 0 if has_room else count
+        return has_room
 
-    async def release(self, hit: Hit) -> None:
-        """Let go of what a look-up has pinned. Without it pins end by themselves."""
-        await asyncio.gather(
-            *(self._nodes[address].release(pin, self._lookup_s) for address, pin in hit.pins)
-        )
+    def keep(self, items: Sequence[Kept]) -> None:
+        for run in runs_of(items, self._whose):
+            if self._waiting_bytes + run.size_bytes > WAITING_BYTES:
+                self.counts.parts_dropped += len(run.blocks) + len(run.anchors)
+                continue
+            self._waiting_bytes += run.size_bytes
+            self._waiting.put_nowait(run)
+        if self._putting is None:
+            self._putting = asyncio.create_task(self._put())
 
-    async def put(self, run: Run, *, deadline_s: float, await_disk: bool = False) -> Outcome:
-        """Store what the tier lacks. Above `unsent_bytes` under way a run is dropped at once."""
-        num_parts = len(run.blocks) + len(run.anchors)
-        if not num_parts or run.retention is Retention.NONE:
-            return Outcome()
-        if self._unsent_bytes + run.size_bytes > self._unsent_limit:
-            return self._dropped(num_parts)
-        self._unsent_bytes += run.size_bytes
+    async def flush(self, within_s: float) -> None:
+        """Wait until all that was kept has been taken or dropped."""
         try:
-            pieces = self._pieces(run)
-            outcomes = await asyncio.gather(
-                *(self._put(node, runs, deadline_s, await_disk) for node, runs in pieces.items())
-            )
-        finally:
-            self._unsent_bytes -= run.size_bytes
-        if not pieces:
-            return self._dropped(num_parts)
-        total = Outcome(
-            sent=sum(o.sent for o in outcomes),
-            on_disk=sum(o.on_disk for o in outcomes),
-            dropped=sum(o.dropped for o in outcomes),
-        )
-        self.counts.parts_sent += total.sent
-        self.counts.parts_dropped += total.dropped
-        return total
+            async with asyncio.timeout(within_s):
+                await self._waiting.join()
+        except TimeoutError:
+            log.warning("not all was kept bytes=%d", self._waiting_bytes)
 
     async def close(self) -> None:
-        await asyncio.gather(*(node.close() for node in self._nodes.values()))
+        if self._putting is not None:
+            self._putting.cancel()
+            await asyncio.gather(self._putting, return_exceptions=True)
+        await self._client.close()
 
-    def _asked(self, chain: Sequence[BlockHash], start: int) -> dict[Node, list[int]]:
-        """Which node is asked for which blocks."""
-        weights = self.weights
-        asked: dict[Node, list[int]] = {self._nodes[address]: [] for address in weights}
-        for first, last in _segments(start, len(chain)):
-            for address in ranked(weights, segment_key(chain, first))[:LOOKED_AT]:
-                asked[self._nodes[address]] += range(first, last)
-        return asked
+    async def _get(
+        self, hit: Hit, kind: PartKind, places: Sequence[Place], deadline_s: float
+    ) -> Fetched:
+        writer = _Writer(kind, {place.name: place.into for place in places})
+        indices = [place.index for place in places]
+        return await self._client.get(hit, kind, indices, writer, deadline_s=deadline_s)
 
-    async def _ask(
-        self,
-        node: Node,
-        whose: Whose,
-        chain: Sequence[BlockHash],
-        indices: Sequence[int],
-        pin_s: float,
-    ) -> tuple[dict[int, Place], dict[int, Place], list[tuple[str, int]]]:
-        try:
-            answer = await node.lookup(
-                whose, [chain[i] for i in indices], pin_s=pin_s, timeout_s=self._lookup_s
-            )
-        except DiptychError as error:
-            self.counts.lookups_failed += 1
-            log.warning("look-up failed node=%s code=%s", node.address, error.code)
-            return {}, {}, []
-        pins = [(node.address, answer.pin)] if answer.pin else []
-        return (
-            {i: Place(node.address, f) for i, f in zip(indices, answer.blocks, strict=True)},
-            {i: Place(node.address, f) for i, f in zip(indices, answer.anchors, strict=True)},
-            pins,
-        )
-
-    def _pieces(self, run: Run) -> dict[Node, list[Run]]:
-        """The run by the nodes that keep it; neighbours of one node stay together."""
-        weights = self.weights
-        pieces: dict[Node, list[tuple[int, int]]] = {}
-        if not weights:
-            return {}
-        for first, last in _segments(run.start, run.start + len(run.blocks)):
-            node = self._nodes[ranked(weights, segment_key(run.chain, first))[0]]
-            spans = pieces.setdefault(node, [])
-            if spans and spans[-1][1] == first:
-                spans[-1] = (spans[-1][0], last)
-            else:
-                spans.append((first, last))
-        return {node: [_cut(run, *span) for span in spans] for node, spans in pieces.items()}
-
-    async def _put(
-        self, node: Node, runs: Sequence[Run], deadline_s: float, await_disk: bool
-    ) -> Outcome:
-        sent = on_disk = dropped = 0
-        for number, run in enumerate(runs):
+    async def _put(self) -> None:
+        while True:
+            run = await self._waiting.get()
             try:
-                one = await node.put(
-                    run.whose,
-                    run.blocks,
-                    run.exact,
-                    {i - run.start: part for i, part in run.anchors.items()},
-                    retention=run.retention,
-                    parent=run.chain[run.start - 1] if run.start else run.whose.scope,
-                    first_index=run.start,
-                    is_complete=run.is_complete,
-                    await_disk=await_disk,
-                    deadline_s=deadline_s,
-                )
-            except DiptychError as error:
-                log.warning("put failed node=%s code=%s", node.address, error.code)
-                dropped += sum(len(r.blocks) + len(r.anchors) for r in runs[number:])
-                break
-            sent += one.taken
-            on_disk += one.on_disk
-            dropped += one.dropped
-        return Outcome(sent, on_disk, dropped)
+                await self._client.put(run, deadline_s=PUT_S)
+            finally:
+                self._waiting_bytes -= run.size_bytes
+                self._waiting.task_done()
 
-    def _dropped(self, num_parts: int) -> Outcome:
-        self.counts.parts_dropped += num_parts
-        return Outcome(dropped=num_parts)
+    def _whose(self, owner: Owner) -> Whose:
+        return Whose(self._namespace, self._layout_hash, owner.scope, owner.tenant)
 
 
-def _segments(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of indices that lie in one segment of the chain."""
-    while start < end:
-        last = min(end, start - start % SEGMENT_BLOCKS + SEGMENT_BLOCKS)
-        yield start, last
-        start = last
+async def stats(address: str, timeout_s: float) -> Stats:
+    """What a node holds; Lost or Expired if it does not answer."""
+    async with connect(address) as channel, deadline(timeout_s, f"the store at {address}"):
+        return await RemoteDesk(channel).stats()
 
 
-def _merge(into: dict[int, Place], found: Mapping[int, Place]) -> None:
-    """Of two places the faster one counts."""
-    for index, place in found.items():
-        if place.found == NOWHERE:
-            continue
-        known = into.get(index)
-        if known is None or place.found.tier < known.found.tier:
-            into[index] = place
+def runs_of(items: Sequence[Kept], whose: WhoseOf) -> list[Run]:
+    """The same as runs of consecutive blocks, each with the anchors among them."""
+    chains: dict[tuple[Owner, int], dict[int, Kept]] = {}
+    anchors: dict[tuple[Owner, int], dict[int, Kept]] = {}
+    for item in items:
+        kind = anchors if item.is_anchor else chains
+        kind.setdefault((item.owner, id(item.chain)), {})[item.index] = item
+    return [
+        run for key, blocks in chains.items() for run in _runs(blocks, anchors.get(key, {}), whose)
+    ]
 
 
-def _cut(run: Run, first: int, last: int) -> Run:
+def _runs(blocks: Mapping[int, Kept], anchors: Mapping[int, Kept], whose: WhoseOf) -> list[Run]:
+    runs: list[Run] = []
+    span: list[Kept] = []
+    for index in sorted(blocks):
+        if span and index != span[-1].index + 1:
+            runs.append(_run(span, anchors, whose))
+            span = []
+        span.append(blocks[index])
+    return [*runs, _run(span, anchors, whose)] if span else runs
+
+
+def _run(span: Sequence[Kept], anchors: Mapping[int, Kept], whose: WhoseOf) -> Run:
+    first, last = span[0], span[-1]
     return Run(
-        whose=run.whose,
-        chain=run.chain,
-        start=first,
-        blocks=run.blocks[first - run.start : last - run.start],
-        exact=run.exact[first - run.start : last - run.start],
-        anchors={i: part for i, part in run.anchors.items() if first <= i < last},
-        retention=run.retention,
-        is_complete=run.is_complete,
+        whose=whose(first.owner),
+        chain=tuple(last.chain[: last.index + 1]),
+        start=first.index,
+        blocks=[_part(PartKind.BLOCK, item) for item in span],
+        exact=[item.full_window for item in span],
+        anchors={
+            i: _part(PartKind.ANCHOR, anchors[i])
+            for i in range(first.index, last.index + 1)
+            if i in anchors
+        },
+        retention=Retention(first.owner.retention),
     )
+
+
+def _has_anchor(hit: Hit, index: int) -> bool:
+    """One that is no less exact than its block: they may come from different workers."""
+    anchor, block = hit.anchors.get(index), hit.blocks[index - hit.start]
+    return anchor is not None and (anchor.found.is_exact or not block.found.is_exact)
+
+
+def _part(kind: PartKind, item: Kept) -> Part:
+    view = memoryview(item.payload)
+    return Part(kind, item.name, checksum(view), view)

@@ -7,40 +7,52 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 
-from diptych.config import WorkerSettings, secrets_of
+from diptych.config import WorkerSettings, addresses_of, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
 from diptych.engine.build import build_engine
-from diptych.engine.measures import Measures, readings
+from diptych.engine.measures import Measures, Work, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
+from diptych.kvcache_store.client import StoreTier
 from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Join, Load, Reporter
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
+from diptych.telemetry.aliases import show_aliases
+from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
+from diptych.telemetry.traces import Tracer
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
 GRACE_S = 5.0  # for prompts and tickets under way when told to stop
+
+FLUSH_S = 3.0  # for what the cache tier has not taken yet
 
 log = logging.getLogger(__name__)
 
 
 def main(settings: WorkerSettings) -> None:
     """Serve until SIGTERM or SIGINT."""
-    logs.setup(settings.worker_id, settings.log_level)
-    asyncio.run(_serve(settings))
+    logs.setup(settings.worker_id, settings.log_level, settings.log_format, settings.role)
+    tracer = open_tracer(settings.otlp_endpoint, settings.role, settings.worker_id)
+    asyncio.run(_serve(settings, tracer))
+    if tracer is not None:
+        tracer.close()
 
 
-async def _serve(settings: WorkerSettings) -> None:
+async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     def on_step(output: StepOutput) -> None:
         service.on_step(output)
         reporter.notify()
 
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
+    show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    stores = addresses_of(settings.stores)
+    tier = StoreTier(stores, WorkerId(settings.worker_id))
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -48,11 +60,14 @@ async def _serve(settings: WorkerSettings) -> None:
         loop=asyncio.get_running_loop(),
         options=Options.of(settings),
         observer=measures,
+        on_grammar=measures.compiled,
+        on_load=measures.loaded,
+        open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    service = PrefillService(engine, identity, cluster_secret)
-    measures.metrics.pull(lambda: _readings(engine, service))
+    service = PrefillService(engine, identity, cluster_secret, tracer=tracer)
+    measures.metrics.pull(lambda: _readings(engine, service, tier))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -65,7 +80,13 @@ async def _serve(settings: WorkerSettings) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            reporter = Reporter(
+                settings.router,
+                join,
+                lambda: _load(engine, service, measures.work),
+                on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
+                block_log=engine.block_log,
+            )
             async with asyncio.TaskGroup() as group:
                 work = [
                     group.create_task(reporter.run()),
@@ -81,6 +102,8 @@ async def _serve(settings: WorkerSettings) -> None:
                 for task in work:
                     task.cancel()
     await engine.stop()
+    await tier.flush(FLUSH_S)
+    await tier.close()
 
 
 def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> Join:
@@ -97,10 +120,11 @@ def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> J
         num_blocks=counts.num_blocks,
         num_slots=counts.num_slots,
         pid=os.getpid(),
+        keep_tokens=engine.keep_tokens,
     )
 
 
-def _load(engine: EnginePort, service: PrefillService) -> Load:
+def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
     counts = engine.counts()
     return Load(
         running=counts.running,
@@ -116,12 +140,20 @@ def _load(engine: EnginePort, service: PrefillService) -> Load:
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
         preemptions_total=counts.preemptions_total,
+        busy_us_total=work.busy_us,
+        steps_total=work.steps,
+        prompt_rows_total=work.prompt_rows,
+        prompt_pairs_total=work.prompt_pairs,
+        decode_rows_total=work.decode_rows,
+        decode_context_total=work.decode_context,
         draining=service.sessions.is_draining,
     )
 
 
-def _readings(engine: EnginePort, service: PrefillService) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: PrefillService, tier: StoreTier) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
+    yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
+    yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     tickets = service.holdings.tickets
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.TICKETS.at(tickets.num_held, "held")

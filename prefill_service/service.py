@@ -23,6 +23,7 @@ from diptych.prefill_service.admission import Limits, admit
 from diptych.prefill_service.holdings import Holdings
 from diptych.prefill_service.tickets import LEASE_S
 from diptych.prefill_service.wire import accepted_to_pb, reply_to_pb
+from diptych.telemetry.traces import Tracer
 from diptych.transport.blocks import BlockServer
 from diptych.transport.channel import deadline
 from diptych.transport.session_server import Identity, SessionServer
@@ -51,11 +52,12 @@ class PrefillService(BlocksServicer):
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         self._engine = engine
         self._limits = limits
         self._prompts: dict[Key, _Prompt] = {}
-        self.sessions = SessionServer(identity, self, engine.idle_s, clock=clock)
+        self.sessions = SessionServer(identity, self, engine.idle_s, clock=clock, tracer=tracer)
         self.holdings = Holdings(engine, identity, secret, self.sessions.end, clock)
         self._blocks = BlockServer(self.holdings.open)
 

@@ -41,6 +41,7 @@ class NewKey(BaseModel):
     models: Texts = Field([], description="empty is all")
     limits: LimitsBody = LimitsBody()
     priority_class: Text = Field("", alias="class")
+    retention: Text = Field("chat", description="of cached KV: chat 7 d, agent 3 d, pinned, none")
     networks: Texts = Field([], description="where it may be used from; empty is everywhere")
     expires_at: AwareDatetime | None = None
 
@@ -54,6 +55,7 @@ class KeyChange(BaseModel):
     models: Texts = []
     limits: LimitsBody = LimitsBody()
     priority_class: Text = Field("", alias="class")
+    retention: Text = "chat"
     networks: Texts = []
     expires_at: AwareDatetime | None = None
 
@@ -76,6 +78,7 @@ class KeyView(BaseModel):
     models: list[str]
     limits: LimitsBody
     priority_class: str = Field(alias="class")
+    retention: str
     networks: list[str]
     last_chars: str
     created_at: datetime
@@ -107,3 +110,19 @@ class Deletion(BaseModel):
     model_config = STRICT
     key_id: Text | None = None
     user_id: Annotated[str, Field(max_length=512)] | None = None
+
+
+class DrainBody(BaseModel):
+    """How long a worker may take; 0 is as long as it takes."""
+
+    model_config = STRICT
+    limit_s: Annotated[float, Field(ge=0, le=86_400)] = 900.0
+
+
+class ScaleBody(BaseModel):
+    """The sizes that pools shall have; those not given stay."""
+
+    model_config = STRICT
+    prefill: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    decode: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    hybrid: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None

@@ -96,6 +96,7 @@ def _wish(body: NewKey) -> Wish:
         models=tuple(body.models),
         limits=body.limits.read(),
         priority_class=body.priority_class,
+        retention=body.retention,
         networks=tuple(body.networks),
         expires_s=None if expires is None else expires.timestamp(),
     )

@@ -8,7 +8,9 @@ who sends no key at all stays anonymous.
 import hmac
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from enum import StrEnum, auto
 
 from diptych.core.errors import Misconfigured
 from diptych.gateway.tenancy import refusals
@@ -35,6 +37,19 @@ SWEEP_AT = 4096
 CANARY = Principal(
     "canary", "~platform", frozenset({Scope.INFERENCE}), is_accounted=False
 )  # the platform asking itself whether it answers
+
+
+class Why(StrEnum):
+    """What was wrong. For operators: callers are told one thing, whatever it was."""
+
+    MISSING = auto()
+    SEVERAL = auto()  # different ones in one request
+    MALFORMED = auto()  # not the form of a key, or a typing error
+    WRONG = auto()  # no such key, or not its secret
+    EXPIRED = auto()  # or revoked
+    ADDRESS = auto()  # may not call from there
+    TOO_OFTEN = auto()  # whatever it was, from an address that fails all the time
+
 
 OnFailure = Callable[[str, str], None]  # address, key id or ""
 
@@ -70,7 +85,7 @@ class Authentication:
         self._notes = Rate("notes", NOTES_PER_MIN)
         self._notes_full_at_us = 0
         self._nobody = stored(issue(), peppers)
-        self.num_failures = 0
+        self.failures = Counter(dict.fromkeys(Why, 0))
 
     async def identify(self, headers: Mapping[str, str], address: str) -> Principal:
         """Who sent these headers; 401, and 429 for an address that was wrong too often."""
@@ -81,24 +96,30 @@ class Authentication:
             return ANONYMOUS
         if not tokens and self._allows_anonymous:
             return ANONYMOUS
-        credential = parse(tokens[0]) if len(tokens) == 1 else None
-        key = await self._check(credential, address) if credential else None
-        if key is None:
-            raise self._failed(address, credential.key_id if credential else "")
+        if len(tokens) != 1:
+            raise self._failed(address, "", Why.SEVERAL if tokens else Why.MISSING)
+        credential = parse(tokens[0])
+        if credential is None:
+            raise self._failed(address, "", Why.MALFORMED)
+        key = await self._check(credential, address)
+        if isinstance(key, Why):
+            raise self._failed(address, credential.key_id, key)
         return principal(key, await self._store.tenant_limits(key.tenant))
 
     def _is_canary(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._canary)
 
-    async def _check(self, credential: Credential, address: str) -> ApiKey | None:
-        """The key if all is well. An unknown id costs what a known one does."""
+    async def _check(self, credential: Credential, address: str) -> ApiKey | Why:
+        """The key if all is well, or what is not. An unknown id costs what a known one does."""
         key = await self._store.find(credential.key_id)
         now_s = self._now_s()
         secrets = key.secrets if key else (self._nobody,)
         is_right = [self._matches(credential, secret, now_s) for secret in secrets]
         if key is None or not any(is_right):
-            return None
-        return key if key.is_valid(now_s) and key.allows_address(address) else None
+            return Why.WRONG
+        if not key.is_valid(now_s):
+            return Why.EXPIRED
+        return key if key.allows_address(address) else Why.ADDRESS
 
     def _matches(self, credential: Credential, secret: Stored, now_s: float) -> bool:
         pepper = self._peppers.find(secret.pepper)
@@ -111,12 +132,12 @@ class Authentication:
         is_same = hmac.compare_digest(digest, secret.digest)
         return is_same and (secret.until_s is None or now_s < secret.until_s)
 
-    def _failed(self, address: str, key_id: str) -> Exception:
-        self.num_failures += 1
+    def _failed(self, address: str, key_id: str, why: Why) -> Exception:
         now_us = int(self._now_s() * 1e6)
         network = network_of(address)
         full_at_us = self._full_at_us.get(network, 0)
         wait_us = self._failures.wait_us(full_at_us, now_us, 1)
+        self.failures[Why.TOO_OFTEN if wait_us else why] += 1
         if wait_us:
             return refusals.bad_keys_too_often(wait_us / 1e6)
         if full_at_us <= now_us:  # the first for a while: one entry in the audit log tells it

@@ -32,6 +32,7 @@ def wish(
     networks: Sequence[str],
     expires_days: float | None,
     priority_class: str,
+    retention: str,
     limits: Mapping[str, int | None],
 ) -> Wish:
     """From the options of the command line."""
@@ -47,6 +48,7 @@ def wish(
         models=tuple(models),
         limits=Limits(**limits),
         priority_class=priority_class,
+        retention=retention,
         networks=tuple(networks),
         expires_s=expires_s,
     )

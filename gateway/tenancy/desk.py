@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from diptych.core.errors import BadRequest, NotFound
+from diptych.core.request import RETENTIONS
 from diptych.gateway.tenancy.audit import Act, AuditLog
 from diptych.gateway.tenancy.credential import issue
 from diptych.gateway.tenancy.keys import (
@@ -53,6 +54,7 @@ class Wish:
     models: tuple[str, ...] = ()
     limits: Limits = NO_LIMITS
     priority_class: str = ""
+    retention: str = "chat"
     networks: tuple[str, ...] = ()
     expires_s: float | None = None
 
@@ -184,6 +186,7 @@ def public(key: ApiKey, now_s: float, last_used_s: float | None = None) -> dict[
         "models": list(key.models),
         "limits": dataclasses.asdict(key.limits),
         "class": key.priority_class,
+        "retention": key.retention,
         "networks": list(key.networks),
         "last_chars": key.secrets[0].last,
         "created_at": stamp(key.created_s),
@@ -213,6 +216,8 @@ def _check(wish: Wish, now_s: float) -> None:
     _check_limits(wish.limits)
     if not _CLASS.fullmatch(wish.priority_class):
         raise _wrong("class", "expected at most 32 of a-z, 0-9, _ and -")
+    if wish.retention not in RETENTIONS:
+        raise _wrong("retention", f"expected one of {', '.join(RETENTIONS)}")
     if len(wish.networks) > MAX_NETWORKS or not all(map(_is_network, wish.networks)):
         raise _wrong("networks", f"expected at most {MAX_NETWORKS} networks such as 10.0.0.0/8")
     if wish.expires_s is not None and not now_s < wish.expires_s < LAST_S:

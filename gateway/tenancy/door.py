@@ -9,7 +9,8 @@ from typing import Any
 
 from diptych.core.errors import Broken, DiptychError, Overloaded
 from diptych.gateway.body import check_size
-from diptych.gateway.errors import ClientGone
+from diptych.gateway.errors import ClientGone, is_anthropic
+from diptych.gateway.playground import PREFIX
 from diptych.gateway.tenancy.authentication import Authentication
 from diptych.gateway.tenancy.book import Book
 from diptych.gateway.tenancy.clerk import Clerk
@@ -22,7 +23,7 @@ from diptych.gateway.tenancy.visit import IN_SCOPE, Visit
 HEADERS_IN_SCOPE = "diptych.headers"  # a dict that the front adds to whatever answer is sent
 OPEN_PATHS = frozenset(
     ("/", "/livez", "/health", "/readyz", "/ping", "/version", "/openapi.json", "/metrics")
-)
+)  # and the files of the page at /
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -50,7 +51,7 @@ class Door:
 
     async def pass_through(self, app: App, scope: Message, receive: Receive, send: Send) -> None:
         """Do what `app` does, for those who may."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or is_open(scope["path"]):
             return await app(scope, receive, send)
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         check_size(headers)
@@ -105,9 +106,9 @@ class _Watched:
         await self._send(message)
 
 
-def is_anthropic(path: str) -> bool:
-    """Whether a path speaks Anthropic's dialect."""
-    return "/messages" in path
+def is_open(path: str) -> bool:
+    """Whether anybody may ask for it."""
+    return path in OPEN_PATHS or path.startswith(PREFIX)
 
 
 def limit_headers(visit: Visit, is_theirs: bool = False) -> dict[str, str]:

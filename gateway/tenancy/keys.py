@@ -74,6 +74,7 @@ class ApiKey:
     models: tuple[str, ...] = ()  # () is all
     limits: Limits = NO_LIMITS
     priority_class: str = ""
+    retention: str = "chat"  # of the KV of its prompts, one of core.request.RETENTIONS
     networks: tuple[str, ...] = ()  # () is everywhere
     expires_s: float | None = None
     revoked_s: float | None = None
@@ -135,6 +136,7 @@ class Principal:
     limits: Limits = NO_LIMITS
     tenant_limits: Limits = NO_LIMITS
     priority_class: str = ""
+    retention: str = "chat"
     is_accounted: bool = True
 
 
@@ -148,7 +150,14 @@ ANONYMOUS = Principal(
 def principal(key: ApiKey, tenant_limits: Limits) -> Principal:
     """The owner of a key."""
     return Principal(
-        key.id, key.tenant, key.granted, key.models, key.limits, tenant_limits, key.priority_class
+        key.id,
+        key.tenant,
+        key.granted,
+        key.models,
+        key.limits,
+        tenant_limits,
+        key.priority_class,
+        key.retention,
     )
 
 

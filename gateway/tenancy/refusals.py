@@ -15,6 +15,14 @@ _DIMENSIONS = {
     "month": "tokens per month",
 }
 
+_LIMITS = {
+    "rpm": "requests_per_min",
+    "tpm": "tokens_per_min",
+    "places": "concurrency",
+    "day": "tokens_per_day",
+    "month": "tokens_per_month",
+}
+
 
 def bad_key() -> HttpError:
     """One text, whatever is wrong with the key."""
@@ -62,6 +70,11 @@ def aborted() -> HttpError:
 def kind_of(meter: Meter) -> str:
     """`rpm`, `tpm`, `places`, `day` or `month`; meters are named so in admission.py."""
     return meter.name.split(":")[4]
+
+
+def limit_of(meter: Meter) -> str:
+    """Which limit, as keys have them."""
+    return _LIMITS[kind_of(meter)]
 
 
 def owner_of(meter: Meter) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from diptych.core.errors import BadRequest, Broken, DiptychError
 from diptych.gateway.limits import too_long
+from diptych.gateway.notes import Notes
 from diptych.gateway.tenancy import refusals
 from diptych.gateway.tenancy.admission import Spent, at_the_door, for_tokens, used_of
 from diptych.gateway.tenancy.book import Book, MemoryBook
@@ -35,11 +36,13 @@ class Visit:
         self.endpoint = endpoint
         self.began_s = time.time()
         self.model = ""
+        self.size_bytes = 0  # of the body
         self.max_new = 0
         self.status = 0
         self.finish = ""
         self.first_byte_s: float | None = None
         self.readings: dict[str, Reading] = {}
+        self.notes = Notes()
         self._book = book
         self._hash_user = hash_user
         self._user_hash = ""
@@ -125,6 +128,7 @@ class Visit:
     def fail(self, error: DiptychError) -> None:
         """It ends with this error; after the status line only the record shows it."""
         self.finish = "error"
+        self.notes.error = error.code
         if not self.status:
             self.status = error.http_status
 
@@ -169,6 +173,7 @@ class Visit:
             raise
         self.readings |= {reading.meter.name: reading for reading in taken.readings}
         if taken.refused is not None:
+            self.notes.limit = refusals.limit_of(taken.refused)
             units = next(hold.units for hold in holds if hold.meter == taken.refused)
             raise refusals.over_limit(taken, units)
         self._holds += tuple(holds)
@@ -179,4 +184,5 @@ def visit_of(scope: MutableMapping[str, Any]) -> Visit:
     visit = scope.get(IN_SCOPE)
     if not isinstance(visit, Visit):
         visit = Visit(ANONYMOUS, MemoryBook(), scope.get("request_id", ""), scope["path"])
+        scope[IN_SCOPE] = visit
     return visit

@@ -5,7 +5,8 @@ float16 with even and odd channels apart (as in `sparse_attention`), keys / 128 
 up to 2^8 fits. One program scores a tile of keys against the heads of a few query rows.
 
 Selection is a radix select in four passes of 8 bits over the scores' ordered bits, then a count
-and an ordered emit: exact, ties to the lower entry, ascending, the same for any batch.
+and an ordered emit: exact, ties to the lower entry, ascending, the same for any batch. A row that
+fits the registers of one program is selected in one launch, bit by bit (`select_row`).
 """
 
 # mypy: allow-incomplete-defs, allow-untyped-defs
@@ -72,6 +73,31 @@ def widen_keys(pairs, scales, BLOCK: tl.constexpr, HALF: tl.constexpr, ASM: tl.c
 
 
 @triton.jit
+def store_tile(
+    total,
+    best,
+    out_ptr,
+    maxima_ptr,
+    width,
+    first,
+    tile,
+    QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+    GROUP: tl.constexpr,
+    MAXIMA: tl.constexpr,
+):
+    """total: [TILE, QUERIES] scores, best: [TILE / GROUP, QUERIES] maxima of their blocks."""
+    lanes = first.to(tl.int64) + tl.arange(0, QUERIES)
+    place = tile * TILE + tl.arange(0, TILE)
+    at = out_ptr + lanes[None, :] * width + place[:, None]
+    tl.store(at, total, (place < width)[:, None] & (lanes >= 0)[None, :])
+    if MAXIMA:
+        group = tile * (TILE // GROUP) + tl.arange(0, TILE // GROUP)
+        at = maxima_ptr + lanes[None, :] * (width // GROUP) + group[:, None]
+        tl.store(at, best, (group < width // GROUP)[:, None] & (lanes >= 0)[None, :])
+
+
+@triton.jit
 def score(
     q_ptr,
     weight_ptr,
@@ -89,12 +115,14 @@ def score(
     HALF: tl.constexpr,
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
+    TILES: tl.constexpr,
     GROUP: tl.constexpr,
     RESTRICTED: tl.constexpr,
     MAXIMA: tl.constexpr,
+    STAGES: tl.constexpr,
     ASM: tl.constexpr,
 ):
-    """Grid (tiles, rows / QUERIES): rows of one program belong to one sequence.
+    """Grid (tiles / TILES, rows / QUERIES): rows of one program belong to one sequence.
 
     q: [rows, 2, HEADS, HALF] float16, even channels then odd; weight: [rows, HEADS] float32;
     pages: [n, PAGE * (HALF + HALF / 16)] uint8; table: [rows / QUERIES, table_width] int32;
@@ -102,60 +130,57 @@ def score(
     maxima [rows, width / GROUP] with +inf for the newest block. RESTRICTED: tile places are GROUP
     entries of each block in blocks [rows, num_blocks] int32 (-1 absent), QUERIES is 1.
     """
-    tile = tl.program_id(0)
     first = tl.program_id(1) * QUERIES
-    place = tile * TILE + tl.arange(0, TILE)
-    lanes = tl.arange(0, QUERIES)
-    visible = tl.load(visible_ptr + first + lanes)
-    if RESTRICTED:
-        slot = place // GROUP
-        block = tl.load(blocks_ptr + first * num_blocks + slot, slot < num_blocks, other=-1)
-        key = block * GROUP + place % GROUP
-        known = (block >= 0) & (key < tl.max(visible, 0))
-    else:
-        key = place
-        known = key < tl.max(visible, 0)
     at = first.to(tl.int64)
-    out_at = out_ptr + (at + lanes)[None, :] * width + place[:, None]
-    inside = (place < width)[:, None] & (lanes >= 0)[None, :]
-    if tl.max(known.to(tl.int32), 0) == 0:
-        tl.store(out_at, tl.full([TILE, QUERIES], -float("inf"), tl.float32), inside)
-        if MAXIMA:
-            groups = tile * (TILE // GROUP) + tl.arange(0, TILE // GROUP)
-            m_at = maxima_ptr + (at + lanes)[None, :] * (width // GROUP) + groups[:, None]
-            m_in = (groups < width // GROUP)[:, None] & (lanes >= 0)[None, :]
-            empty = tl.full([TILE // GROUP, QUERIES], -float("inf"), tl.float32)
-            tl.store(m_at, empty, m_in)
+    visible = tl.load(visible_ptr + first + tl.arange(0, QUERIES))
+    furthest = tl.max(visible, 0)
+    if not RESTRICTED and tl.program_id(0) * TILES * TILE >= furthest:
+        nothing = tl.full([TILE, QUERIES], -float("inf"), tl.float32)
+        no_best = tl.full([TILE // GROUP, QUERIES], -float("inf"), tl.float32)
+        for i in range(TILES):
+            tile = tl.program_id(0) * TILES + i
+            store_tile(
+                nothing, no_best, out_ptr, maxima_ptr, width, first, tile,
+                QUERIES, TILE, GROUP, MAXIMA,
+            )  # fmt: skip
         return
-    page = tl.load(table_ptr + tl.program_id(1) * table_width + key // PAGE, known, other=0)
-    start = pages_ptr + page.to(tl.int64) * (PAGE * (HALF + HALF // 16))
-    row = key % PAGE
     j = tl.arange(0, HALF)
-    pairs = tl.load((start + row * HALF)[:, None] + j[None, :], known[:, None], other=0)
     g = tl.arange(0, HALF // 16)
-    scale_at = (start + PAGE * HALF + row * (HALF // 16))[:, None] + g[None, :]
-    scales = tl.load(scale_at, known[:, None], other=0)
-    even, odd = widen_keys(pairs, scales, TILE, HALF, ASM)
-
     head = tl.arange(0, QUERIES * HEADS)
     q_at = q_ptr + (at + head // HEADS) * (2 * HEADS * HALF) + (head % HEADS) * HALF
     q_even = tl.load(q_at[:, None] + j[None, :])
     q_odd = tl.load(q_at[:, None] + HEADS * HALF + j[None, :])
-    dots = product(even, tl.trans(q_even), tl.zeros([TILE, QUERIES * HEADS], tl.float32), ASM)
-    dots = product(odd, tl.trans(q_odd), dots, ASM)
     weight = tl.load(weight_ptr + at * HEADS + head) * 128.0
-    terms = tl.reshape(tl.maximum(dots, 0.0) * weight[None, :], [TILE, QUERIES, HEADS])
-    total = tl.sum(terms, 2)
-    seen = known[:, None] & (key[:, None] < visible[None, :])
-    total = tl.where(seen, total, -float("inf"))
-    tl.store(out_at, total, inside)
-    if MAXIMA:
+    for i in tl.range(0, TILES, num_stages=STAGES):
+        tile = tl.program_id(0) * TILES + i
+        place = tile * TILE + tl.arange(0, TILE)
+        if RESTRICTED:
+            slot = place // GROUP
+            block = tl.load(blocks_ptr + first * num_blocks + slot, slot < num_blocks, other=-1)
+            key = block * GROUP + place % GROUP
+            known = (block >= 0) & (key < furthest)
+        else:
+            key = place
+            known = key < furthest
+        page = tl.load(table_ptr + tl.program_id(1) * table_width + key // PAGE, known, other=0)
+        start = pages_ptr + page.to(tl.int64) * (PAGE * (HALF + HALF // 16))
+        row = key % PAGE
+        pairs = tl.load((start + row * HALF)[:, None] + j[None, :], known[:, None], other=0)
+        scale_at = (start + PAGE * HALF + row * (HALF // 16))[:, None] + g[None, :]
+        scales = tl.load(scale_at, known[:, None], other=0)
+        even, odd = widen_keys(pairs, scales, TILE, HALF, ASM)
+        dots = product(even, tl.trans(q_even), tl.zeros([TILE, QUERIES * HEADS], tl.float32), ASM)
+        dots = product(odd, tl.trans(q_odd), dots, ASM)
+        terms = tl.reshape(tl.maximum(dots, 0.0) * weight[None, :], [TILE, QUERIES, HEADS])
+        seen = known[:, None] & (key[:, None] < visible[None, :])
+        total = tl.where(seen, tl.sum(terms, 2), -float("inf"))
         best = tl.max(tl.reshape(total, [TILE // GROUP, GROUP, QUERIES]), 1)
         groups = tile * (TILE // GROUP) + tl.arange(0, TILE // GROUP)
         newest = groups[:, None] == ((visible - 1) // GROUP)[None, :]
         best = tl.where(newest, float("inf"), best)
-        m_at = maxima_ptr + (at + lanes)[None, :] * (width // GROUP) + groups[:, None]
-        tl.store(m_at, best, (groups < width // GROUP)[:, None] & (lanes >= 0)[None, :])
+        store_tile(
+            total, best, out_ptr, maxima_ptr, width, first, tile, QUERIES, TILE, GROUP, MAXIMA
+        )
 
 
 @triton.jit
@@ -290,3 +315,54 @@ def emit(
         block = tl.load(blocks_ptr + row * num_blocks + place // GROUP, taken, other=0)
         entry = block * GROUP + place % GROUP
     tl.store(out_ptr + row * k + rank, entry, taken)
+
+
+@triton.jit
+def select_row(
+    scores_ptr,
+    sizes_ptr,
+    present_ptr,
+    blocks_ptr,
+    out_ptr,
+    width,
+    k,
+    num_blocks,
+    WIDTH: tl.constexpr,
+    SELECTED: tl.constexpr,
+    GROUP: tl.constexpr,
+    RESTRICTED: tl.constexpr,
+):
+    """Grid (rows,): what `count_digits` ... `emit` do, on a row of at most WIDTH places.
+
+    SELECTED is k rounded up to a power of two; all of out [rows, k] is written.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    size = tl.load(sizes_ptr + row)
+    place = tl.arange(0, WIDTH)
+    value = tl.load(scores_ptr + row * width + place, place < size, other=-float("inf"))
+    valid = value != -float("inf")
+    value = tl.where(value == 0, 0.0, value)
+    bits = value.to(tl.int32, bitcast=True)
+    bits = tl.where(bits < 0, ~bits, bits ^ -2147483648).to(tl.uint32, bitcast=True)
+    bits = tl.where(valid, bits, 0)
+    wanted = tl.minimum(tl.load(present_ptr + row), k)
+    last = wanted.to(tl.uint32) * 0
+    bit = wanted * 0 + 31
+    while bit >= 0:  # bit by bit, the largest value that `wanted` values reach
+        candidate = last | (wanted * 0 + 1 << bit).to(tl.uint32, bitcast=True)
+        reach = tl.sum((bits >= candidate).to(tl.int32), 0)
+        last = tl.where(reach >= wanted, candidate, last)
+        bit = tl.where(reach == wanted, -1, bit - 1)  # no more to find: these are the ones
+    live = valid & (bits == last)
+    wanted -= tl.sum((bits > last).to(tl.int32), 0)
+    tie = tl.cumsum(live.to(tl.int32), 0)
+    taken = (bits > last) | (live & (tie <= wanted))
+    rank = tl.cumsum(taken.to(tl.int32), 0) - 1
+    entry = place
+    if RESTRICTED:
+        block = tl.load(blocks_ptr + row * num_blocks + place // GROUP, taken, other=0)
+        entry = block * GROUP + place % GROUP
+    tl.store(out_ptr + row * k + rank, entry, taken)
+    rest = tl.arange(0, SELECTED)
+    absent = (rest >= tl.sum(taken.to(tl.int32), 0)) & (rest < k)
+    tl.store(out_ptr + row * k + rest, tl.full([SELECTED], -1, tl.int32), absent)

@@ -7,7 +7,9 @@ from torch import Tensor
 from diptych.kernels.indexer import kernel
 
 TILE = 128
+GROUPS = 64  # of queries, from which on a program scores several tiles with one load of them
 CHUNK = 4096
+ROW = 16384  # places up to which one program selects a whole row
 
 
 def split_queries(q: Tensor) -> Tensor:
@@ -28,6 +30,7 @@ def index_scores(
     blocks: Tensor | None = None,
     maxima: bool = False,
     asm: bool = True,
+    tiles: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Scores [rows, width] and block maxima [rows, width / group], if asked for.
 
@@ -39,7 +42,9 @@ def index_scores(
         raise ValueError("candidate blocks differ by row: score one row a program")
     out = torch.empty(rows, width, dtype=torch.float32, device=q.device)
     best = torch.empty(rows, width // group if maxima else 0, device=q.device)
-    kernel.score[(triton.cdiv(width, TILE), rows // queries)](
+    if tiles is None:
+        tiles = 8 if rows // queries >= GROUPS and blocks is None else 1
+    kernel.score[(triton.cdiv(width, TILE * tiles), rows // queries)](
         split_queries(q),
         weights,
         pages,
@@ -56,9 +61,11 @@ def index_scores(
         HALF=dim // 2,
         PAGE=page,
         TILE=TILE,
+        TILES=tiles,
         GROUP=group,
         RESTRICTED=blocks is not None,
         MAXIMA=maxima,
+        STAGES=3,
         ASM=asm,
         num_warps=4,
     )
@@ -73,13 +80,16 @@ def select(
     blocks: Tensor | None = None,
     group: int = 8,
     chunk: int = CHUNK,
+    one_program: bool | None = None,
 ) -> Tensor:
     """Ascending places (entries, with `blocks`) of the k largest, -1 padded: [rows, k] int32.
 
     scores: [rows, width] float32; sizes: [rows] int32 places to look at; present: [rows] int32, how
-    many of these are above -inf.
+    many of these are above -inf. `one_program` a row: by default as far as ROW; the same result.
     """
     rows, width = scores.shape
+    if width <= ROW if one_program is None else one_program:
+        return select_rows(scores, sizes, present, k, blocks, group)
     chunks = triton.cdiv(width, chunk)
     counts = torch.zeros(rows, 4, 256, dtype=torch.int32, device=scores.device)
     taken = torch.empty(rows, chunks, 2, dtype=torch.int32, device=scores.device)
@@ -107,5 +117,30 @@ def select(
         GROUP=group,
         RESTRICTED=blocks is not None,
         num_warps=8,
+    )
+    return out
+
+
+def select_rows(
+    scores: Tensor, sizes: Tensor, present: Tensor, k: int, blocks: Tensor | None, group: int
+) -> Tensor:
+    """`select` with one program a row."""
+    rows, width = scores.shape
+    out = torch.empty(rows, k, dtype=torch.int32, device=scores.device)
+    padded = max(256, triton.next_power_of_2(width))
+    kernel.select_row[(rows,)](
+        scores,
+        sizes,
+        present,
+        sizes if blocks is None else blocks,
+        out,
+        width,
+        k,
+        0 if blocks is None else blocks.shape[1],
+        WIDTH=padded,
+        SELECTED=triton.next_power_of_2(k),
+        GROUP=group,
+        RESTRICTED=blocks is not None,
+        num_warps=4 if padded <= 4096 else 8,
     )
     return out

@@ -75,6 +75,12 @@ def run_packed(ceilings: Ceilings) -> Iterator[str]:
                 f"  error {error(out, want):.1e}; against unquantised activations "
                 f"{error(out, exact):.4f}, the reference {error(want, exact):.4f}"
             )
+        settings = launch.choose(case.tokens * case.slots, packed)
+        if settings.native:
+            settings = launch.settings_for(case.tokens * case.slots, packed.count)
+            triton = partial(launch.routed_experts, experts=packed, settings=settings)
+            us = graph_us([partial(triton, *i) for i in inputs])
+            yield line(f"  triton instead of CUDA C++, {case}", us, size, flops, ceilings, mark)
         if case.tokens in (1, 64, 1024):
             us = graph_us([partial(plain.expert_pairs, *i, raw) for i in inputs])
             yield line(f"  plain triton, {case}", us, size, flops, ceilings, mark)

@@ -10,6 +10,8 @@ Five launches, each overlapping the start of the next:
 4. `quantise_rows` and `expert_product` again for the down projection;
 5. `sum_slots` adds the slots of a token in order.
 
+On Hopper `product.cu` does 2 to 4 for one token and for large batches, to the same bits.
+
 No step splits k and every row's arithmetic is the same in every tile shape: a row's bits do not
 depend on its batch.
 """
@@ -42,15 +44,26 @@ lop3.b32 $1, s, 0x80808080, m, 0xEA;
 
 
 @triton.jit
-def count_pairs(ids_ptr, counts_ptr, num_pairs, first, BLOCK: tl.constexpr):
-    """counts[e] = number of pairs routed to local expert e. ids: [num_pairs] int32."""
-    expert = tl.program_id(0)
-    total = tl.zeros([BLOCK], tl.int32)
-    for start in range(0, num_pairs, BLOCK):
-        pair = start + tl.arange(0, BLOCK)
-        ids = tl.load(ids_ptr + pair, pair < num_pairs, other=-1) - first
-        total += (ids == expert).to(tl.int32)
-    tl.store(counts_ptr + expert, tl.sum(total))
+def count_pairs(
+    ids_ptr,
+    counts_ptr,
+    num_pairs,
+    first,
+    num_experts,
+    EXPERTS: tl.constexpr,
+    SEGMENTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Grid (blocks of pairs,): adds to counts[s, e], pairs in segment s of local expert e.
+
+    ids: [num_pairs]; counts: [SEGMENTS, EXPERTS], zero at first. The first block of segment s is
+    s * blocks // SEGMENTS.
+    """
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ids = tl.load(ids_ptr + pair, pair < num_pairs, other=-1) - first
+    segment = ((tl.program_id(0) + 1) * SEGMENTS - 1) // tl.num_programs(0)
+    held = (ids >= 0) & (ids < num_experts)
+    tl.atomic_add(counts_ptr + segment * EXPERTS + ids, 1, held, sem="relaxed")
 
 
 @triton.jit
@@ -65,50 +78,66 @@ def sort_pairs(
     EXPERTS: tl.constexpr,
     COLUMNS: tl.constexpr,
     SMALL: tl.constexpr,
+    SEGMENTS: tl.constexpr,
     BLOCK: tl.constexpr,
     COUNTED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One program an expert: its pairs go to order[base ...], its tiles to tiles[base ...].
+    """Grid (experts, segments of the pairs): an expert's pairs go to order, its tiles to tiles.
 
     order: [num_pairs] pair numbers by expert, then by pair. tiles: [1 + bound, 4] int32, row 0
     holds the number of tiles, row 1 + i (expert, first place in order, columns used, is it small).
-    An expert gets tiles of COLUMNS places; a rest of at most 2 * SMALL gets tiles of SMALL.
+    An expert gets tiles of COLUMNS places; a rest of at most 2 * SMALL gets tiles of SMALL. With
+    SMALL = 0 it gets as few tiles of at most COLUMNS as will do, equal but for a multiple of 8.
     """
     let_next_start(OVERLAP)
     wait_for_previous(OVERLAP)
     expert = tl.program_id(0)
+    segment = tl.program_id(1)
     every = tl.arange(0, EXPERTS)
+    earlier = expert * 0
     if COUNTED:
-        counts = tl.load(counts_ptr + every, every < num_experts, other=0)
+        parts = tl.arange(0, SEGMENTS)[:, None]
+        table = tl.load(counts_ptr + parts * EXPERTS + every[None, :])
+        counts = tl.sum(table, 0)
+        earlier = tl.sum(tl.where((parts < segment) & (every[None, :] == expert), table, 0))
     else:
         pair = tl.arange(0, BLOCK)
         ids = tl.load(ids_ptr + pair, pair < num_pairs, other=-1) - first
         held = (ids >= 0) & (ids < num_experts)
         counts = tl.histogram(tl.where(held, ids, 0), EXPERTS, mask=held)
     before = every < expert
-    rest = counts % COLUMNS
-    small_counts = tl.where(rest <= 2 * SMALL, (rest + SMALL - 1) // SMALL, 1)
-    tile_counts = counts // COLUMNS + small_counts
+    if SMALL == 0:
+        tile_counts = (counts + COLUMNS - 1) // COLUMNS
+    else:
+        rest = counts % COLUMNS
+        small_counts = tl.where(rest <= 2 * SMALL, (rest + SMALL - 1) // SMALL, 1)
+        tile_counts = counts // COLUMNS + small_counts
     base = tl.sum(tl.where(before, counts, 0))
     tile_base = tl.sum(tl.where(before, tile_counts, 0))
     mine = tl.sum(tl.where(every == expert, counts, 0))
-    if expert == 0:
+    if (expert == 0) & (segment == 0):
         tl.store(tiles_ptr, tl.sum(tile_counts))
-    done = base * 0
+    done = tl.where(segment == 0, base * 0, mine)
+    tiles = tl.maximum((mine + COLUMNS - 1) // COLUMNS, 1)
+    equal = ((mine + tiles - 1) // tiles + 7) // 8 * 8
     tile_row = tiles_ptr + (1 + tile_base) * 4
     while done < mine:
         left = mine - done
         small = (left <= 2 * SMALL).to(tl.int32)
         used = tl.minimum(left, tl.where(small > 0, SMALL, COLUMNS))
+        if SMALL == 0:
+            used = tl.minimum(left, equal)
         tl.store(tile_row, expert)
         tl.store(tile_row + 1, base + done)
         tl.store(tile_row + 2, used)
         tl.store(tile_row + 3, small)
         tile_row += 4
         done += used
-    for start in range(0, num_pairs, BLOCK):
-        pair = start + tl.arange(0, BLOCK)
+    base += earlier
+    blocks = (num_pairs + BLOCK - 1) // BLOCK
+    for i in range(segment * blocks // SEGMENTS, (segment + 1) * blocks // SEGMENTS):
+        pair = i * BLOCK + tl.arange(0, BLOCK)
         ids = tl.load(ids_ptr + pair, pair < num_pairs, other=-1) - first
         hit = ids == expert
         rank = tl.cumsum(hit.to(tl.int32), 0)

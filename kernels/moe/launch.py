@@ -7,10 +7,13 @@ import triton
 from torch import Tensor
 
 from diptych.kernels.activations import launch_overlap, quantise
-from diptych.kernels.moe import kernel
+from diptych.kernels.moe import kernel, native
 from diptych.kernels.moe.packing import Packed, PackedExperts
 
 SMALL_PAIRS = 2048  # up to here `sort_pairs` counts for itself
+SEGMENTS = 8  # of more pairs: each is counted, then sorted, by programs of its own
+FEW_PAIRS = 24  # up to here every pair reads its own expert in `product.cu`
+MANY = 24  # pairs an expert, from which on the compute-bound product of `product.cu` is faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Settings:
     direct: bool = False
     overlap: bool = True
     asm: bool = True
+    native: bool = False  # the products of `product.cu`, which need no shapes
 
 
 def settings_for(num_pairs: int, num_experts: int) -> Settings:
@@ -54,6 +58,15 @@ def settings_for(num_pairs: int, num_experts: int) -> Settings:
     return Settings(shape, shape, small)
 
 
+def choose(num_pairs: int, experts: PackedExperts) -> Settings:
+    """`settings_for`, or the compiled products where they are faster and can be had."""
+    settings = settings_for(num_pairs, experts.count)
+    few = 0 < num_pairs <= FEW_PAIRS
+    if (few or num_pairs > MANY * experts.count) and native.takes(experts):
+        return replace(settings, native=True, direct=few)
+    return settings
+
+
 def interpreted(settings: Settings) -> Settings:
     """The same settings for Triton's interpreter."""
     return replace(settings, asm=False, overlap=False)
@@ -72,10 +85,10 @@ class Routing:
 def sort(ids: Tensor, first: int, count: int, columns: int, settings: Settings) -> Routing:
     """ids: [tokens, slots] int32."""
     pairs = ids.numel()
-    small = settings.small or columns
+    small = 0 if settings.native else settings.small or columns
     bound = pairs
     if not settings.direct:
-        bound = min(pairs, count) * (1 if small == columns else 2) + pairs // columns
+        bound = min(pairs, count) * (2 if 0 < small < columns else 1) + pairs // columns
     order = torch.empty(pairs, dtype=torch.int32, device=ids.device)
     tiles = torch.empty(1 + bound, 4, dtype=torch.int32, device=ids.device)
     if settings.direct:
@@ -83,10 +96,12 @@ def sort(ids: Tensor, first: int, count: int, columns: int, settings: Settings) 
     counted = pairs > SMALL_PAIRS
     block = 4096 if counted else max(16, triton.next_power_of_2(pairs))
     counts = order
+    segments = SEGMENTS if counted else 1
+    shape = {"EXPERTS": triton.next_power_of_2(count), "SEGMENTS": segments, "BLOCK": block}
     if counted:
-        counts = torch.empty(count, dtype=torch.int32, device=ids.device)
-        kernel.count_pairs[(count,)](ids, counts, pairs, first, BLOCK=block, num_warps=8)
-    kernel.sort_pairs[(count,)](
+        counts = torch.zeros(segments, shape["EXPERTS"], dtype=torch.int32, device=ids.device)
+        kernel.count_pairs[(triton.cdiv(pairs, block),)](ids, counts, pairs, first, count, **shape)
+    kernel.sort_pairs[(count, segments)](
         ids,
         counts,
         order,
@@ -94,11 +109,10 @@ def sort(ids: Tensor, first: int, count: int, columns: int, settings: Settings) 
         pairs,
         first,
         count,
-        EXPERTS=triton.next_power_of_2(count),
         COLUMNS=columns,
         SMALL=small,
-        BLOCK=block,
         COUNTED=counted,
+        **shape,
         **launch_overlap(settings.overlap, leads=not counted),
     )
     return Routing(ids, order, tiles, bound)
@@ -157,7 +171,9 @@ def expert_pairs(
 
     x: [tokens, hidden] bf16; ids: [tokens, slots] int32; weights: [tokens, slots] float32.
     """
-    settings = settings or settings_for(ids.numel(), experts.count)
+    settings = settings or choose(ids.numel(), experts)
+    if settings.native:
+        return compiled_pairs(x, ids, weights, experts, settings)
     if settings.gate_up.columns != settings.down.columns:
         raise ValueError("both products share one list of column tiles")
     tokens, slots = ids.shape
@@ -172,6 +188,24 @@ def expert_pairs(
 
     run(x, experts.gate_up, u, settings.gate_up, leads=settings.direct)
     run(u, experts.down, out, settings.down, leads=False)
+    return out
+
+
+def compiled_pairs(
+    x: Tensor, ids: Tensor, weights: Tensor, experts: PackedExperts, settings: Settings
+) -> Tensor:
+    """`expert_pairs` on the products of `product.cu`; the same bits."""
+    tokens, slots = ids.shape
+    u = x.new_empty(tokens * slots, experts.down.depth)
+    out = x.new_empty(tokens, slots, x.shape[1])
+    if settings.direct:
+        native.few(x, experts.gate_up, weights, ids, u, experts)
+        native.few(u, experts.down, weights, ids, out, experts)
+        return out
+    routing = sort(ids, experts.first, experts.count, native.PLACES, settings)
+    where = routing.order, routing.tiles
+    native.many(native.quantise(x), experts.gate_up, weights, *where, u, experts)
+    native.many(native.quantise(u), experts.down, weights, *where, out, experts)
     return out
 
 
@@ -218,6 +252,6 @@ def routed_experts(
     out: Tensor | None = None,
 ) -> Tensor:
     """Sum over slots, plus `shared` [tokens, hidden] bf16: [tokens, hidden] bf16."""
-    settings = settings or settings_for(ids.numel(), experts.count)
+    settings = settings or choose(ids.numel(), experts)
     pairs = expert_pairs(x, ids, weights, experts, settings)
     return sum_slots(pairs, ids, shared, experts.first, experts.count, settings, out)

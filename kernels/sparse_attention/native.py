@@ -1,56 +1,19 @@
-"""Build `prefill.cu` with nvcc at its first use, load it, call it.
-
-The library goes to ~/.cache/diptych, named after a hash of source and options, so that a changed
-file is built anew and several processes may build at once.
-"""
+"""Load `prefill.cu`, built at its first use, and call it."""
 
 import ctypes
-import hashlib
 import logging
-import os
-import shutil
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from diptych.kernels import nvcc
+
 SOURCE = Path(__file__).with_name("prefill.cu")
-OPTIONS = ("-O3", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a")
-SHARED = ("-shared", "-Xcompiler", "-fPIC")
 HEADS, DIM, BLOCK = 64, 512, 64
 
 log = logging.getLogger(__name__)
-
-
-def build(source: Path = SOURCE, *options: str) -> Path:
-    """-> the shared library; raises RuntimeError that says what is missing or what nvcc said."""
-    command = [*OPTIONS, *options, *SHARED]
-    key = hashlib.sha256(" ".join(command).encode() + source.read_bytes()).hexdigest()[:16]
-    library = Path.home() / ".cache" / "diptych" / f"{source.stem}-{key}.so"
-    if library.exists():
-        return library
-    nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-    if nvcc is None:
-        raise RuntimeError(f"no nvcc on PATH to build {source.name} with")
-    try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            made = Path(folder) / library.name
-            done = subprocess.run(
-                [nvcc, *command, "-o", str(made), str(source)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise RuntimeError(f"nvcc failed on {source.name}: {done.stderr.strip()}")
-            os.replace(made, library)
-    except OSError as error:
-        raise RuntimeError(f"cannot build {source.name}: {error}") from error
-    return library
 
 
 def load(library: Path) -> ctypes.CDLL:
@@ -65,7 +28,7 @@ def load(library: Path) -> ctypes.CDLL:
 @cache
 def library() -> ctypes.CDLL:
     """Build and load once a process."""
-    return load(build())
+    return load(nvcc.build(SOURCE))
 
 
 @cache

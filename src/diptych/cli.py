@@ -55,6 +55,9 @@ Config = Annotated[
 ]
 DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
 LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
+LogFormat = Annotated[str | None, _option("--log-format", "text|json", config.Common)]
+MetricsAlias = Annotated[str | None, _option("--metrics-alias", "off|vllm", config.Observed)]
+OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
 Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
@@ -77,6 +80,7 @@ NumAnchors = Annotated[str | None, _option("--num-anchors", "N", config.WorkerSe
 SwapBytes = Annotated[str | None, _option("--swap-bytes", "BYTES", config.WorkerSettings)]
 Replay = Annotated[str | None, _option("--replay", "off|mask|compact", config.WorkerSettings)]
 Deterministic = Annotated[bool | None, _switch("--deterministic", config.WorkerSettings)]
+Stores = Annotated[str | None, _option("--stores", "HOST:PORT,...", config.WorkerSettings)]
 AsyncStepping = Annotated[bool | None, _switch("--async-stepping", config.WorkerSettings)]
 AllowAnonymous = Annotated[
     bool | None,
@@ -88,6 +92,7 @@ TlsCertificate = Annotated[str | None, _option("--tls-certificate", "FILE", conf
 TlsKey = Annotated[str | None, _option("--tls-key", "FILE", config.Public)]
 TlsClientCa = Annotated[str | None, _option("--tls-client-ca", "FILE", config.Public)]
 AdminListen = Annotated[str | None, _option("--admin-listen", "HOST:PORT|off", config.Public)]
+Playground = Annotated[str | None, _option("--playground", "on|off", config.Public)]
 
 
 @app.command()
@@ -110,14 +115,18 @@ def up(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     numerics: Numerics = None,
     max_num_seqs: MaxNumSeqs = None,
     num_blocks: NumBlocks = None,
     ready_timeout_s: Annotated[
         str | None, _option("--ready-timeout-s", "SECONDS", config.UpSettings)
     ] = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Start a whole platform on this machine and keep it running until Ctrl-C."""
@@ -133,17 +142,123 @@ def up(
 def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="live, until Ctrl-C")] = False,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
     """Show processes, requests in flight, and what each worker has running, waiting, cached."""
-    from diptych.supervisor import console
+    from diptych.supervisor import console, live
 
+    if watch:
+        live.run(_load(config.Common, ctx).data_dir, as_json=as_json)
+        return
     found = _status(ctx)
     if as_json:
         print(json.dumps(found, indent=1))
     else:
         console.show_status(found)
+
+
+@app.command()
+def doctor(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Look for what is wrong with this machine and the platform on it; exit code 1 if anything is.
+
+    A real request goes through a running platform, and its KV from prefill to decode. Redis is
+    asked if DIPTYCH_REDIS_URL names one.
+    """
+    from diptych.supervisor import doctor
+
+    raise typer.Exit(doctor.run(_load(config.DoctorSettings, ctx), as_json=as_json))
+
+
+@app.command()
+def drain(
+    ctx: typer.Context,
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="its name in `diptych status`")],
+    undo: Annotated[bool, typer.Option("--undo", help="give it requests again")] = False,
+    wait: Annotated[bool, typer.Option(help="until it holds nothing any more")] = True,
+    limit_s: Annotated[str | None, _option("--limit-s", "SECONDS", config.DrainSettings)] = None,
+    router: Annotated[str | None, _option("--router", "HOST:PORT", config.DrainSettings)] = None,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Give a worker nothing new; it finishes what it has."""
+    from diptych.supervisor import orders
+
+    settings = _load(config.DrainSettings, ctx)
+    orders.drain(settings, worker, undo=undo, waits=wait, tell=print)
+
+
+@app.command()
+def scale(
+    ctx: typer.Context,
+    pools: Annotated[list[str], typer.Argument(metavar="ROLE=N...", help="as prefill=2 decode=3")],
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Change how many workers the running platform has; no request fails for it."""
+    from diptych.supervisor import orders
+
+    done = orders.scale(_load(config.Common, ctx), pools)
+    if as_json:
+        print(json.dumps(done, indent=1))
+        return
+    for what in ("added", "removed"):
+        print(f"{what}: {', '.join(done[what]) or 'nothing'}")
+    print("now: " + ", ".join(f"{count} {role}" for role, count in done["pools"].items()))
+
+
+@app.command()
+def chat(
+    ctx: typer.Context,
+    message: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MESSAGE",
+            help="what to say; without it a conversation begins, or standard input is the message",
+        ),
+    ] = None,
+    url: Annotated[str | None, _option("--url", "URL", config.ChatSettings)] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="default: the one that is served")
+    ] = "",
+    thinking: Annotated[bool | None, typer.Option(help="reason before answering")] = None,
+    effort: Annotated[
+        str | None, typer.Option(metavar="1-100|low|high|max", help="how hard to think")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="T")] = None,
+    top_p: Annotated[float | None, typer.Option(metavar="P")] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N")] = None,
+    system: Annotated[str, typer.Option(metavar="TEXT", help="system prompt")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="the whole answer, for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Talk to the model of the running platform, or of any gateway.
+
+    DIPTYCH_API_KEY is the key, where one is needed. In a pipe only the answer's text is printed.
+    """
+    from diptych.terminal import command
+    from diptych.terminal.gateway import Wish
+
+    wish = Wish(
+        model=model,
+        thinking=thinking,
+        effort=int(effort) if effort and effort.isdecimal() else effort,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    options = command.Options(wish, message, system, as_json)
+    raise typer.Exit(command.run(_load(config.ChatSettings, ctx), options))
 
 
 @app.command()
@@ -174,6 +289,7 @@ def gateway(
     tls_key: TlsKey = None,
     tls_client_ca: TlsClientCa = None,
     admin_listen: AdminListen = None,
+    playground: Playground = None,
     router: Router = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,
@@ -181,8 +297,16 @@ def gateway(
         str | None, _option("--gateway-id", "NAME", config.GatewaySettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     trusted_proxies: Annotated[
         str | None, _option("--trusted-proxies", "CIDR,…", config.GatewaySettings)
+    ] = None,
+    supervisor: Annotated[
+        str | None, _option("--supervisor", "HOST:PORT", config.GatewaySettings)
+    ] = None,
+    stores: Annotated[
+        str | None, _option("--stores", "HOST:PORT,...", config.GatewaySettings)
     ] = None,
     usage_days: Annotated[
         str | None, _option("--usage-days", "DAYS", config.GatewaySettings)
@@ -192,6 +316,7 @@ def gateway(
     ] = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """HTTP in, server-sent events out."""
@@ -202,21 +327,47 @@ def gateway(
     serve(settings)
 
 
-@app.command()
+routers = typer.Typer(name="router", invoke_without_command=True)
+app.add_typer(routers)
+
+
+@routers.callback()
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    decisions_file: Annotated[
+        str | None, _option("--decisions-file", "FILE", config.RouterSettings)
+    ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Decide who serves which request."""
+    if ctx.invoked_subcommand is not None:
+        return
     settings = _load(config.RouterSettings, ctx)
     _title("router")
     from diptych.router.__main__ import main as serve
 
     serve(settings)
+
+
+@routers.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `--decisions-file` recorded")],
+) -> None:
+    """Decide again what a router recorded; every decision must come out the same."""
+    from diptych.router.__main__ import replay as decide_again
+
+    count, differences = decide_again(file)
+    for difference in differences[:10]:
+        print(f"line {difference.line}: {difference.recorded} is now {difference.decided}")
+    print(f"{count} decisions, {len(differences)} came out otherwise")
+    if differences:
+        raise typer.Exit(FAILED_EXIT)
 
 
 @app.command()
@@ -238,9 +389,13 @@ def prefill(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Compute prompts, keep their KV until a decode worker has fetched it."""
@@ -278,9 +433,13 @@ def decode(
     replay: Replay = None,
     deterministic: Deterministic = None,
     async_stepping: AsyncStepping = None,
+    stores: Stores = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
+    otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Fetch a prompt's KV and generate; as hybrid, compute the prompt here as well."""
@@ -322,8 +481,10 @@ def store(
         str | None, _option("--cache-pinned-bytes", "BYTES", config.StoreSettings)
     ] = None,
     metrics_listen: MetricsListen = None,
+    metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config_file: Config = None,
 ) -> None:
     """Keep KV blocks for all workers: in memory, and on disk for days."""
@@ -389,6 +550,9 @@ def create(
     ] = None,
     expires_days: Annotated[float | None, typer.Option(help="default: never")] = None,
     priority_class: Annotated[str, typer.Option("--class", help="scheduling class")] = "",
+    retention: Annotated[
+        str, typer.Option(help="of cached KV: chat (7 days), agent (3 days), pinned or none")
+    ] = "chat",
     requests_per_min: KeyLimit = None,
     tokens_per_min: KeyLimit = None,
     concurrency: KeyLimit = None,
@@ -412,6 +576,7 @@ def create(
         networks=network or [],
         expires_days=expires_days,
         priority_class=priority_class,
+        retention=retention,
         limits=fields,
     )
     counter.create(_load(config.KeysSettings, ctx), wish, as_json)

@@ -7,11 +7,13 @@ variable `DIPTYCH_MAX_MODEL_LEN` and the key `max_model_len` of the TOML file gi
 import difflib
 import ipaddress
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -24,6 +26,8 @@ CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
 SECRET_BYTES = 32
 MIN_SECRET_CHARS = 16
 SMALLEST_CACHE_BYTES = 4 << 20
+
+_ALIAS = re.compile(r"[A-Za-z0-9._:/*-]{1,128}(=(plain|thinking))?")
 
 
 def default_data_dir() -> Path:
@@ -56,14 +60,43 @@ def _networks(value: str) -> str:
     return value
 
 
+def _aliases(value: str) -> str:
+    for alias in filter(None, map(str.strip, value.split(","))):
+        if not _ALIAS.fullmatch(alias):
+            raise ValueError("expected names, each alone or with =plain or =thinking behind it")
+    return value
+
+
 def _redis_url(value: SecretStr | None) -> SecretStr | None:
     if value is not None and not value.get_secret_value().startswith(("redis://", "rediss://")):
         raise ValueError("expected redis://host:port/number, or rediss:// for TLS")
     return value
 
 
+def _host_ports(value: str) -> str:
+    for address in addresses_of(value):
+        _host_port(address)
+    return value
+
+
+def addresses_of(value: str) -> list[str]:
+    """Those of a comma-separated list."""
+    return [address.strip() for address in value.split(",") if address.strip()]
+
+
 def _off_or_host_port(value: str) -> str:
     return value if value == "off" else _host_port(value)
+
+
+def _http_url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", value) or not urlsplit(value).hostname:
+        raise ValueError("expected http://host:port or https://host:port, without a user")
+    return value.rstrip("/")
+
+
+def _service_url(value: str) -> str:
+    """Some people give the base path of OpenAI's clients."""
+    return _http_url(value).removesuffix("/v1")
 
 
 def _readable(value: Path) -> Path:
@@ -88,15 +121,21 @@ Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute(
 DiskBytes = Annotated[int, Field(ge=0), AfterValidator(_none_or_enough)]
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
+Addresses = Annotated[str, AfterValidator(_host_ports)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
+Aliases = Annotated[str, AfterValidator(_aliases)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
+ServiceUrl = Annotated[str, AfterValidator(_service_url)]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
 Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
 Port = Annotated[int, Field(ge=0, lt=2**16)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/-]{1,128}$")]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+MetricsAlias = Literal["off", "vllm"]
 Numerics = Literal["served", "cache", "exact", "exact64"]
 Replay = Literal["off", "mask", "compact"]
 
@@ -111,6 +150,7 @@ class Common(BaseSettings):
         description="folder for secrets, logs, state and made checkpoints",
     )
     log_level: LogLevel = Field("info", description="least severe level that is logged")
+    log_format: LogFormat = Field("text", description="lines for people, or JSON for programs")
     cluster_secret: Secret = Field(
         None, description="signs tickets between stations; default: made once in the data folder"
     )
@@ -151,7 +191,23 @@ class Common(BaseSettings):
             raise _explain(cls, error, given, variables, file, config) from None
 
 
-class ServingSettings(Common):
+class Observed(Common):
+    """How running processes are watched: passed on by `diptych up`."""
+
+    metrics_alias: MetricsAlias = Field(
+        "off", description="show the metrics a second time under the names of vLLM"
+    )
+
+
+class Traced(Common):
+    """Who tells traces: passed on by `diptych up`."""
+
+    otlp_endpoint: HttpUrl | None = Field(
+        None, description="OpenTelemetry collector (OTLP over HTTP) for traces; default: none"
+    )
+
+
+class ServingSettings(Observed):
     """What every process but the supervisor knows."""
 
     metrics_listen: Address | None = Field(
@@ -163,6 +219,9 @@ class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+    decisions_file: Path | None = Field(
+        None, description="record every decision here, for `diptych router replay`"
+    )
 
 
 class Public(Common):
@@ -181,9 +240,59 @@ class Public(Common):
     admin_listen: AdminAddress = Field(
         "127.0.0.1:0", description="where the admin API is served; port 0 = any free one, or off"
     )
+    playground: Literal["on", "off"] = Field("on", description="the chat page at /")
 
 
-class GatewaySettings(Public, ServingSettings):
+class ApiSettings(Common):
+    """What an operator decides about the API: `gateway/policy.py` hands it on."""
+
+    sampling_policy: Literal["honor", "deepseek"] = Field(
+        "honor", description="honor what clients send, or fix it as DeepSeek's own API does"
+    )
+    model_aliases: Aliases = Field(
+        "",
+        description="more names of the model, comma-separated; * stands for anything, =plain or "
+        "=thinking behind a name is its default",
+    )
+    reasoning_field: Literal["reasoning_content", "reasoning", "both"] = Field(
+        "reasoning_content", description="where answers tell the model's reasoning"
+    )
+    stream_usage_style: Literal["openai", "deepseek"] = Field(
+        "openai", description="usage of a stream in a chunk of its own if asked for, or always"
+    )
+    keepalive_style: Literal["comment+chunk", "chunk", "comment", "off"] = Field(
+        "comment+chunk", description="what a silent stream sends"
+    )
+    nonstream_keepalive_s: float | None = Field(
+        None, gt=0, description="seconds between blank lines before a whole answer; default: none"
+    )
+    queue_timeout_s: float = Field(
+        600, gt=0, le=3600, description="how long a request may wait for a worker, in seconds"
+    )
+    map_user_to_user_id: bool = Field(False, description="take user for user_id")
+    allow_raw_special: bool = Field(True, description="raw prompts may spell special tokens")
+    messages_default_thinking: bool = Field(
+        True, description="whether Messages requests think that do not say"
+    )
+    clip_explicit_max_tokens: bool = Field(
+        False, description="shorten an explicit limit that exceeds the context, not refuse it"
+    )
+    strict_reasoning_passback: bool = Field(
+        False, description="refuse calls in a thinking history without reasoning_content"
+    )
+    deepseek_compat_errors: bool = Field(
+        False, description="refuse forced calls in thinking mode, as DeepSeek's own API does"
+    )
+    max_n: int = Field(16, ge=1, le=128, description="most choices of a request")
+    allow_tasks: bool = Field(False, description="accept quick instructions (task)")
+    allow_render: bool = Field(False, description="offer the endpoint that shows a prompt")
+    allow_openapi: bool = Field(True, description="describe the API at /openapi.json")
+    git_commit: str = Field(
+        "", pattern=r"^([0-9a-f]{7,64})?$", description="commit of this build, which /version tells"
+    )
+
+
+class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
     """`diptych gateway`."""
 
     router: Address = Field("127.0.0.1:7000", description="the router's address")
@@ -203,11 +312,17 @@ class GatewaySettings(Public, ServingSettings):
     trusted_proxies: Networks = Field(
         "", description="networks of proxies whose X-Forwarded-For counts, comma-separated"
     )
+    supervisor: Address | None = Field(
+        None, description="where the supervisor takes orders to scale; `diptych up` gives it"
+    )
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache that the console shows, comma-separated"
+    )
     usage_days: int = Field(400, ge=1, le=4000, description="how long usage records are kept")
     audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")
 
 
-class WorkerSettings(ServingSettings):
+class WorkerSettings(Traced, ServingSettings):
     """`diptych prefill` and `diptych decode`."""
 
     role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
@@ -241,6 +356,9 @@ class WorkerSettings(ServingSettings):
     deterministic: bool = Field(True, description="same seed, same tokens, whatever the batch")
     async_stepping: bool = Field(
         False, description="launch a step before the one ahead of it has been read"
+    )
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache, comma-separated; none: nothing outlives the worker"
     )
 
 
@@ -289,12 +407,12 @@ class CacheSettings(CacheFolder):
     )
 
 
-class UpSettings(Public):
+class UpSettings(Public, Traced, Observed):
     """`diptych up`."""
 
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
     decode: int = Field(1, ge=0, le=64, description="decode workers")
-    store: int = Field(0, ge=0, le=1, description="KV cache stores")
+    store: int = Field(1, ge=0, le=1, description="KV cache stores")
     hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
     checkpoint: Checkpoint | None = Field(
         None, description="model folder; default: the embedded one"
@@ -314,6 +432,32 @@ class KeysSettings(Common):
     key_pepper: Secret = Field(None, description="as the gateways have it")
 
 
+class DrainSettings(Common):
+    """`diptych drain`: at which router."""
+
+    router: Address | None = Field(
+        None, description="the router; default: that of the platform on the data folder"
+    )
+    limit_s: float = Field(
+        900, ge=0, le=86_400, description="then what is left is handed back; 0 = never"
+    )
+
+
+class DoctorSettings(Common):
+    """`diptych doctor`: what to look at besides the platform on the data folder."""
+
+    redis_url: RedisUrl = Field(None, description="Redis that the gateways use; default: none")
+
+
+class ChatSettings(Common):
+    """`diptych chat`: which gateway to talk to."""
+
+    url: ServiceUrl | None = Field(
+        None, description="the gateway; default: that of the platform on the data folder"
+    )
+    api_key: SecretStr | None = Field(None, description="for gateways that ask for one")
+
+
 ALL_SETTINGS = (
     RouterSettings,
     GatewaySettings,
@@ -322,6 +466,9 @@ ALL_SETTINGS = (
     UpSettings,
     KeysSettings,
     CacheSettings,
+    DrainSettings,
+    DoctorSettings,
+    ChatSettings,
 )
 
 
@@ -426,5 +573,5 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
 
 
 def _is_secret(name: str) -> bool:
-    words = ("secret", "key", "token", "password", "redis")
+    words = ("secret", "key", "token", "password", "redis", "otlp")
     return name != "tls_key" and any(word in name for word in words)  # that one is a path

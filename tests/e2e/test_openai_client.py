@@ -126,6 +126,54 @@ def test_a_stop_string_cuts_the_answer_before_it(client: openai.OpenAI) -> None:
     assert reply.choices[0].message.content == text[: text.index(stop)]
 
 
+@pytest.mark.parametrize("budget", [0, 1, 9])
+def test_a_budget_ends_the_reasoning_and_the_answer_follows(
+    client: openai.OpenAI, budget: int
+) -> None:
+    for seed in range(3):
+        reply = client.chat.completions.create(
+            model=MODEL,
+            messages=USER,
+            max_tokens=60,
+            seed=seed,
+            logit_bias={str(end): -100 for end in (1, 945)},  # the end, and that of reasoning
+            extra_body={
+                "regex": "[0-9]{2}",
+                "thinking_token_budget": budget,
+                "return_token_ids": True,
+            },
+        )
+        (choice,) = reply.choices
+        assert re.fullmatch("[0-9]{2}", choice.message.content or "")
+        assert choice.finish_reason == "stop"
+        ids = (choice.model_extra or {})["token_ids"]
+        assert ids.index(945) == budget
+        assert reply.usage is not None and reply.usage.completion_tokens_details is not None
+        assert (reply.usage.completion_tokens_details.reasoning_tokens or 0) <= budget
+
+
+def test_reasoning_that_is_not_separate_is_streamed_in_the_content(client: openai.OpenAI) -> None:
+    extra = {"separate_reasoning": False, "thinking_token_budget": 6, "ignore_eos": True}
+    wish = {"model": MODEL, "messages": USER, "max_tokens": 16, "seed": 4, "extra_body": extra}
+    whole = client.chat.completions.create(**wish).choices[0].message.content or ""
+    assert whole.count("</think>") == 1 and not whole.startswith("</think>")
+    chunks = client.chat.completions.create(**wish, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == whole
+
+
+def test_a_client_may_wait_less_than_we_do(client: openai.OpenAI, running: Platform) -> None:
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.chat.completions.create(
+            model=MODEL,
+            messages=USER,
+            max_tokens=2000,
+            extra_body={"ignore_eos": True},
+            extra_headers={"x-request-timeout-s": "0.3"},
+        )
+    assert (caught.value.status_code, caught.value.code) == (504, "upstream_timeout")
+    running.wait_for_baseline(limit_s=5)
+
+
 @pytest.mark.parametrize("thinking", ["disabled", "enabled"])
 def test_an_answer_in_json_satisfies_its_schema(client: openai.OpenAI, thinking: str) -> None:
     found = 0

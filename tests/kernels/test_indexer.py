@@ -27,17 +27,25 @@ def check(case: cases.Case, device: str, asm: bool, chunk: int) -> None:
     inputs = case.make(device)
     q, weights, pages, table, visible = inputs
     scores, best, want = score(case, inputs, asm)
+    tables = table.expand(case.rows // case.queries, -1).contiguous()
+    looped, _ = launch.index_scores(
+        q, weights, pages, tables, visible, case.width, case.page, case.group, case.queries,
+        asm=asm, tiles=3,
+    )  # fmt: skip
+    assert torch.equal(looped, scores)
     finite = want > -torch.inf
     assert torch.equal(scores > -torch.inf, finite)
     assert float((scores - want)[finite].norm() / want[finite].norm()) < 1e-6
     assert torch.equal(best, reference.block_maxima(scores, visible, case.group))
 
-    top = launch.select(scores, visible, visible, case.k, chunk=chunk)
-    assert torch.equal(top, reference.select(scores, case.k))
-
     count = (visible + case.group - 1) // case.group
-    blocks = launch.select(best, count, count, case.blocks, chunk=chunk)
-    assert torch.equal(blocks, reference.select(best, case.blocks))
+    for one_program in (False, True) if case.width <= launch.ROW else (False,):
+        top = launch.select(scores, visible, visible, case.k, chunk=chunk, one_program=one_program)
+        assert torch.equal(top, reference.select(scores, case.k))
+        blocks = launch.select(
+            best, count, count, case.blocks, chunk=chunk, one_program=one_program
+        )
+        assert torch.equal(blocks, reference.select(best, case.blocks))
 
     width = case.blocks * case.group
     tables = table.expand(case.rows, -1).contiguous()

@@ -1,12 +1,14 @@
 """Routed experts: kernels against the reference, over the case list the benchmark walks."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from diptych.kernels.moe import cases, launch, packing, plain, reference
+from diptych.kernels import activations, nvcc
+from diptych.kernels.moe import cases, launch, native, packing, plain, reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # unused rows hold garbage
 
@@ -83,6 +85,48 @@ def test_sorting_handles_many_pairs_by_counting_first() -> None:
     assert int(routing.tiles[1 : 1 + used, 2].sum()) == ids.numel()
 
 
+def test_equal_tiles_take_all_of_an_expert() -> None:
+    case = cases.small("equal", 350, experts=3, slots=2, hot=True)
+    ids, _ = case.route()
+    settings = replace(small_settings(case), native=True)
+    routing = launch.sort(ids, 0, case.experts, native.PLACES, settings)
+    used = int(routing.tiles[0, 0])
+    tiles = routing.tiles[1 : 1 + used]
+    places = torch.cat([torch.arange(first, first + count) for _, first, count, _ in tiles])
+    assert torch.equal(places, torch.arange(ids.numel()))
+    for expert in range(case.experts):
+        sizes = tiles[tiles[:, 0] == expert, 2]
+        assert len(sizes) == -(-int((ids == expert).sum()) // native.PLACES) > 1
+        assert int(sizes.max()) <= native.PLACES
+        assert int(sizes.max() - sizes.min()) < 8 * len(sizes)
+
+
+def test_compiled_products_run_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = packing.pack(cases.SMALL[0].weights())
+    assert not launch.choose(2, packed).native  # the weights are not on a GPU
+    monkeypatch.setattr(native, "takes", lambda _: True)
+    few, some, many = (launch.choose(pairs, packed) for pairs in (2, 100, 8 * 200))
+    assert few.native and few.direct
+    assert not some.native
+    assert many.native and not many.direct
+    assert not launch.choose(0, packed).native
+
+
+def test_without_a_compiler_the_triton_products_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(nvcc.shutil, "which", lambda _: None)
+    native.library.cache_clear()
+    native.is_available.cache_clear()
+    try:
+        assert not native.is_available()
+        assert not native.is_available()
+    finally:
+        native.is_available.cache_clear()
+    assert caplog.text.count("no nvcc on PATH") == 1
+
+
 def test_packing_refuses_rows_that_span_too_many_binades() -> None:
     case = cases.small("wide", 1)
     experts = case.weights()
@@ -117,3 +161,41 @@ def test_kernels_match_at_released_sizes(case: cases.Case) -> None:
     assert error(got, exact) < 1.05 * error(want, exact)
     alone = launch.routed_experts(x[row], ids[row], weights[row], packed)
     assert torch.equal(alone, got[row])
+
+
+COMPILED = [
+    *(cases.RELEASED[i] for i in (0, 1, 6)),
+    *cases.SHARDS,
+    cases.Case("shard-of-48-few-tokens", 4, first=96, held=48),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", COMPILED, ids=str)
+def test_compiled_products_write_the_bits_of_the_triton_kernels(case: cases.Case) -> None:
+    device = "cuda"
+    x, (ids, weights) = case.activations(device), case.route(device)
+    packed = packing.pack(case.weights(device))
+    settings = launch.settings_for(ids.numel(), packed.count)
+    want = launch.routed_experts(x, ids, weights, packed, settings=settings)
+    for direct in (False, True) if case.tokens < 8 else (False,):
+        compiled = replace(settings, native=True, direct=direct)
+        for _ in range(3):
+            out = torch.full_like(x, torch.nan)
+            launch.routed_experts(x, ids, weights, packed, settings=compiled, out=out)
+            assert torch.equal(out, want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("width", [2304, 5120, 1024])
+def test_compiled_quantising_writes_the_bits_of_the_triton_kernel(width: int) -> None:
+    case = cases.Case(f"quantise-{width}", 101, hidden=width, outlier=1000.0)
+    x = case.activations("cuda")
+    x[3] = 0
+    x[4:20] *= torch.logspace(-8, 2, 16, device="cuda").bfloat16()[:, None]
+    x[20:40, ::2] *= 1e-6
+    (got, scale), (want, want_scale) = native.quantise(x), activations.quantise(x, True)
+    assert torch.equal(scale, want_scale)
+    words = want.view(torch.int32).view(101, -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]]
+    want = words.contiguous().view(torch.float8_e4m3fn).view(101, width)
+    assert torch.equal(got.float(), want.float())  # a zero may have the other sign

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from diptych.kernels import nvcc
 from diptych.kernels.sparse_attention import cases, launch, native, reference
 
 
@@ -57,7 +58,7 @@ def test_a_missing_compiler_is_said_once_and_survived(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    monkeypatch.setattr(nvcc.shutil, "which", lambda _: None)
     native.library.cache_clear()
     native.is_available.cache_clear()
     try:
@@ -77,7 +78,7 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(RuntimeError, match=r"nvcc failed on prefill\.cu: no such target"):
-        native.build()
+        nvcc.build(native.SOURCE)
     assert not list((tmp_path / ".cache" / "diptych").iterdir())
 
 

@@ -23,7 +23,9 @@ def diptych(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("command", ["up", "status", "gateway", "router", "prefill", "decode"])
+@pytest.mark.parametrize(
+    "command", ["up", "status", "chat", "gateway", "router", "prefill", "decode"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     done = diptych(command, "--help")
     assert done.returncode == 0, done.stderr

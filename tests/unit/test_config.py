@@ -163,6 +163,8 @@ def test_a_worker_is_named_after_its_role(checkpoint: Path) -> None:
         ("tls_certificate", "/nowhere", "expected a file"),
         ("tls_key", "/nowhere", "expected a file"),
         ("trusted_proxies", "10.0.0.0/8,nonsense", "does not appear to be an IPv4 or IPv6"),
+        ("log_format", "xml", "'text' or 'json'"),
+        ("metrics_alias", "sglang", "'off' or 'vllm'"),
         ("usage_days", "0", "greater than or equal to 1"),
         ("allow_anonymous", "perhaps", "valid boolean"),
     ],
@@ -173,6 +175,15 @@ def test_a_malformed_setting_of_the_gateway_is_refused(
     message = refusal(GatewaySettings, checkpoint=str(checkpoint), **{name: value})
     assert message.startswith(f"--{name.replace('_', '-')} '{value}': ")
     assert words in message
+
+
+@pytest.mark.parametrize("value", ["127.0.0.1:4317", "http://user:word@collector:4318"])
+def test_a_collector_is_a_url_without_a_password_and_is_not_shown(
+    checkpoint: Path, value: str
+) -> None:
+    message = refusal(GatewaySettings, checkpoint=str(checkpoint), otlp_endpoint=value)
+    assert message.startswith("--otlp-endpoint …: expected http://host:port or https://host:port")
+    assert value not in message
 
 
 def test_where_redis_is_may_hold_a_password_and_is_not_shown(

@@ -24,12 +24,13 @@ from diptych.router.client import Join, Load
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
 from diptych.supervisor.console import Screen, show_status
+from diptych.supervisor.fleet import Fleet, MisconfiguredChild
 from diptych.supervisor.folder import Lock, LogFile, Running, State, is_locked
 from diptych.supervisor.plan import Plan, Process, make_plan
 from diptych.supervisor.ports import FreePorts, claim
 from diptych.supervisor.restarts import Pace, Restarts
 from diptych.supervisor.traces import collect
-from diptych.supervisor.up import Fleet, MisconfiguredChild, child_environment
+from diptych.supervisor.up import child_environment
 from diptych.testing.platform import environment
 
 SOON_S = 30.0
@@ -242,9 +243,10 @@ SUPERVISE = textwrap.dedent(
     """
     import asyncio, os, sys
     from pathlib import Path
+    from diptych.supervisor.fleet import Fleet
     from diptych.supervisor.folder import Lock
     from diptych.supervisor.plan import Plan, Process
-    from diptych.supervisor.up import Fleet, Interrupts, child_environment, keep
+    from diptych.supervisor.up import Interrupts, child_environment, keep
 
     data_dir, port, answers, sleeps = Path(sys.argv[1]), *sys.argv[2:]
 
@@ -366,22 +368,28 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, prefill="2", decode="3")
     ids = [process.id for process in plan.processes]
     workers = ["prefill-1", "prefill-2", "decode-1", "decode-2", "decode-3"]
-    assert ids == ["router-1", *workers, "gateway-1"]
-    assert len({process.address for process in plan.processes}) == 7
+    assert ids == ["router-1", "store-1", *workers, "gateway-1"]
+    assert len({process.address for process in plan.processes}) == 8
     metrics = {process.metrics_address for process in plan.processes}
-    assert len(metrics) == 7 and not metrics & {process.address for process in plan.processes}
+    assert len(metrics) == 8 and not metrics & {process.address for process in plan.processes}
     for process in plan.processes:
         assert flag(process, "--metrics-listen") == process.metrics_address
     assert plan.model_name == "tiny-noise"
     assert plan.base_url == "http://127.0.0.1:8123"
-    for process in plan.processes[1:]:
+    for process in plan.processes[2:]:
         assert flag(process, "--router") == plan.router
         assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
 
 
-def test_a_plan_has_a_store_if_one_is_wanted(tmp_path: Path) -> None:
-    assert "store" not in {process.role for process in plan_for(tmp_path).processes}
-    (store,) = [p for p in plan_for(tmp_path, store="1").processes if p.role == "store"]
+def test_a_plan_has_a_store_that_its_workers_use_unless_none_is_wanted(tmp_path: Path) -> None:
+    without = plan_for(tmp_path, store="0").processes
+    assert "store" not in {process.role for process in without}
+    assert not any("--stores" in process.command for process in without)
+    processes = plan_for(tmp_path).processes
+    (store,) = [p for p in processes if p.role == "store"]
+    for process in processes:
+        if process.role in ("prefill", "decode"):
+            assert flag(process, "--stores") == store.address
     assert store.command[3] == "store"
     assert flag(store, "--store-id") == store.id == "store-1"
     assert flag(store, "--listen") == store.address
@@ -391,8 +399,8 @@ def test_a_plan_has_a_store_if_one_is_wanted(tmp_path: Path) -> None:
 def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, hybrid=True, decode="2", max_model_len="64", host="0.0.0.0")
     roles = [process.role for process in plan.processes]
-    assert roles == ["router", "hybrid", "hybrid", "gateway"]
-    hybrid = plan.processes[1]
+    assert roles == ["router", "store", "hybrid", "hybrid", "gateway"]
+    hybrid = plan.processes[2]
     assert hybrid.command[3] == "decode"
     assert flag(hybrid, "--role") == "hybrid"
     assert flag(hybrid, "--max-model-len") == "64"
@@ -408,6 +416,8 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert plan_for(tmp_path, admin_listen="off").admin_url == ""
     assert plan_for(tmp_path, admin_listen="127.0.0.1:9").admin_url == "http://127.0.0.1:9"
     assert "--allow-anonymous" in plan_for(tmp_path, allow_anonymous=True).processes[-1].command
+    without_page = plan_for(tmp_path, playground="off")
+    assert flag(without_page.processes[-1], "--playground") == "off"
     for name in ("a.crt", "a.key"):
         (tmp_path / name).touch()
     files = {"tls_certificate": tmp_path / "a.crt", "tls_key": tmp_path / "a.key"}
@@ -415,6 +425,35 @@ def test_the_gateway_is_told_about_its_ports(tmp_path: Path) -> None:
     assert plan.base_url == "https://127.0.0.1:8123"
     assert plan.admin_url.startswith("http://")
     assert flag(plan.processes[-1], "--tls-key") == str(tmp_path / "a.key")
+
+
+def test_how_processes_are_watched_is_passed_on(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:4318"
+    watched = {"log_format": "json", "metrics_alias": "vllm", "otlp_endpoint": url}
+    plan = plan_for(tmp_path, **watched)
+    assert plan.log_format == "json"
+    for process in plan.processes:
+        assert flag(process, "--log-format") == "json"
+        assert flag(process, "--metrics-alias") == "vllm"
+        assert ("--otlp-endpoint" in process.command) == (process.role not in ("router", "store"))
+    assert {flag(process, "--otlp-endpoint") for process in plan.processes[2:]} == {url}
+    quiet = plan_for(tmp_path)
+    assert flag(quiet.processes[0], "--log-format") == "text"
+    assert not any("--otlp-endpoint" in process.command for process in quiet.processes)
+
+
+def test_a_log_says_of_a_process_what_happens_to_it_in_the_form_that_it_logs_in(
+    tmp_path: Path,
+) -> None:
+    for log_format in ("text", "json"):
+        log = LogFile(tmp_path / f"decode-1-{log_format}.log", log_format=log_format)
+        log.mark("started pid=7")
+        log.close()
+    text = (tmp_path / "decode-1-text.log").read_text()
+    assert text.startswith("--- ") and text.endswith(" started pid=7\n")
+    line = json.loads((tmp_path / "decode-1-json.log").read_text())
+    assert (line["message"], line["role"]) == ("started pid=7", "supervisor")
+    assert line["process"] == "decode-1-json"
 
 
 def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
@@ -458,6 +497,9 @@ def test_the_welcome_holds_what_can_be_pasted(
     compile(snippet, "snippet", "exec")
     assert "http://127.0.0.1:8123/v1" in snippet
     assert "NOISE" in shown
+    assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
+    Screen().ready(plan_for(tmp_path, playground="off"), is_embedded=True)
+    assert "browser" not in capsys.readouterr().err
 
 
 def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None:
@@ -485,8 +527,11 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
             "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
             "processes": [process, process | {"id": "prefill-1", "alive": False}],
             "members": [
-                {"join": join, "load": load, "leases": 2},
-                {"join": stranger, "load": load | {"query_tokens_total": 0}, "leases": 2},
+                {"join": join, "load": load, "leases": 2, "ready": True},
+                {
+                    "join": stranger, "load": load | {"query_tokens_total": 0}, "leases": 2,
+                    "ready": False, "not_ready_reason": "draining",
+                },
                 {"join": gateway, "load": asdict(Load(streams=6)), "leases": 0},
             ],
         }
@@ -501,6 +546,7 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     counted = ["12", "3", "2", "17", "12/64", "412/512", "77"]
     assert ["decode-1", *counted, "71%", "17", "123456"] in rows
     assert ["decode-9", *counted, "-", "17", "123456"] in rows
+    assert ["decode-9:", "draining"] in rows
 
 
 def test_a_trace_joins_the_workers_that_have_one() -> None:

@@ -23,18 +23,20 @@ class RequestKey(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SessionUp(_message.Message):
-    __slots__ = ("hello", "prefill", "reserve", "start", "cancel")
+    __slots__ = ("hello", "prefill", "reserve", "start", "cancel", "traceparent")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     prefill: Prefill
     reserve: Reserve
     start: Start
     cancel: Cancel
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., prefill: _Optional[_Union[Prefill, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., prefill: _Optional[_Union[Prefill, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("gateway_id", "incarnation")
@@ -45,7 +47,7 @@ class Hello(_message.Message):
     def __init__(self, gateway_id: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "stop_token_ids", "biased_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "bad_words", "allowed_token_ids", "logprobs", "prompt_logprobs")
+    __slots__ = ("temperature", "top_p", "top_k", "min_p", "seed", "ignore_eos", "stop_token_ids", "biased_ids", "biases", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "bad_words", "allowed_token_ids", "logprobs", "prompt_logprobs", "thinking_budget", "thinking_ends")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +65,8 @@ class Sampling(_message.Message):
     ALLOWED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    THINKING_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    THINKING_ENDS_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_p: float
     top_k: int
@@ -80,7 +84,9 @@ class Sampling(_message.Message):
     allowed_token_ids: bytes
     logprobs: int
     prompt_logprobs: int
-    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., biased_ids: _Optional[bytes] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., bad_words: _Optional[_Iterable[bytes]] = ..., allowed_token_ids: _Optional[bytes] = ..., logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    thinking_budget: int
+    thinking_ends: bytes
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., biased_ids: _Optional[bytes] = ..., biases: _Optional[_Iterable[float]] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., min_tokens: _Optional[int] = ..., bad_words: _Optional[_Iterable[bytes]] = ..., allowed_token_ids: _Optional[bytes] = ..., logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., thinking_budget: _Optional[int] = ..., thinking_ends: _Optional[bytes] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("kind", "source", "whitespace", "param", "after", "is_closed")
@@ -99,7 +105,7 @@ class Constraint(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., source: _Optional[str] = ..., whitespace: _Optional[str] = ..., param: _Optional[str] = ..., after: _Optional[str] = ..., is_closed: _Optional[bool] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint")
+    __slots__ = ("key", "prompt", "forced", "prompt_len", "max_new", "sampling", "scope", "priority", "tenant", "constraint", "retention")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     FORCED_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +116,7 @@ class Generation(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     prompt: bytes
     forced: bytes
@@ -120,7 +127,8 @@ class Generation(_message.Message):
     priority: str
     tenant: str
     constraint: Constraint
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+    retention: str
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., prompt: _Optional[bytes] = ..., forced: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., scope: _Optional[bytes] = ..., priority: _Optional[str] = ..., tenant: _Optional[str] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., retention: _Optional[str] = ...) -> None: ...
 
 class Prefill(_message.Message):
     __slots__ = ("generation", "deadline_ms")
@@ -247,7 +255,7 @@ class StepFrame(_message.Message):
     def __init__(self, step: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[StepRow, _Mapping]]] = ...) -> None: ...
 
 class StepRow(_message.Message):
-    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs", "prompt_logprobs")
+    __slots__ = ("key", "token_ids", "finish", "cached_tokens", "stop_token", "logprobs", "prompt_logprobs", "cached_memory", "cached_disk")
     KEY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +263,8 @@ class StepRow(_message.Message):
     STOP_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CACHED_DISK_FIELD_NUMBER: _ClassVar[int]
     key: RequestKey
     token_ids: bytes
     finish: str
@@ -262,7 +272,9 @@ class StepRow(_message.Message):
     stop_token: int
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
-    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ...) -> None: ...
+    cached_memory: int
+    cached_disk: int
+    def __init__(self, key: _Optional[_Union[RequestKey, _Mapping]] = ..., token_ids: _Optional[bytes] = ..., finish: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., stop_token: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., cached_memory: _Optional[int] = ..., cached_disk: _Optional[int] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("logprob", "rank", "top_ids", "top_logprobs")

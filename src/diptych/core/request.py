@@ -7,6 +7,7 @@ from diptych.core.ids import Key
 from diptych.core.sampling import Sampling
 
 PRIORITIES = ("interactive", "normal", "batch")  # the most urgent first
+RETENTIONS = ("chat", "agent", "pinned", "none")  # how long the cache tier keeps the KV
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Generation:
     tenant: str = "default"  # waits in line with its own requests, not with those of others
     constraint: Constraint | None = None  # what the output must be
     constraint_after: str = ""  # it holds behind the first token of this spelling; none: at once
+    retention: str = "chat"  # one of RETENTIONS; none: the tier keeps nothing of it
 
     @property
     def tokens(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ depends on nothing but the request: no batch, no step, no machine.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -32,6 +32,24 @@ class Purpose(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """Of reasoning at the output's begin: once used up, the first of `ends` is the next token.
+
+    Any of `ends` in the output ends the reasoning before. A function of the output alone, so it
+    holds over hand-offs and retries.
+    """
+
+    num_tokens: int
+    ends: tuple[int, ...]
+
+    def forced(self, tokens: Sequence[int], prompt_len: int) -> int | None:
+        """The token that must come behind prompt and output; None if any may."""
+        if len(tokens) - prompt_len != self.num_tokens:
+            return None
+        return self.ends[0] if set(self.ends).isdisjoint(tokens[prompt_len:]) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is drawn. `seed` is unsigned 64 bit; `top_k` 0 = off."""
 
@@ -51,6 +69,7 @@ class Sampling:
     allowed_token_ids: tuple[int, ...] = ()  # none: all
     logprobs: int | None = None  # how many alternatives to report with each token's own; None: off
     prompt_logprobs: int | None = None  # likewise with each token of the prompt
+    thinking: Budget | None = None  # of the reasoning that the prompt opened; None: no bound
 
     @property
     def is_greedy(self) -> bool:
@@ -90,6 +109,14 @@ class Sampling:
         _expect("top_logprobs", top, 0 <= top <= MAX_TOP_LOGPROBS, f"0 to {MAX_TOP_LOGPROBS}")
         top = self.prompt_logprobs or 0
         _expect("prompt_logprobs", top, 0 <= top <= MAX_TOP_LOGPROBS, f"0 to {MAX_TOP_LOGPROBS}")
+        if self.thinking is not None:
+            self._check_budget(self.thinking)
+
+    def _check_budget(self, budget: Budget) -> None:
+        field = "thinking_token_budget"
+        _expect(field, budget.num_tokens, budget.num_tokens >= 0, "0 or a positive integer")
+        if not budget.ends:
+            raise BadRequest(f"{field} has no token to end with; expected one", param=field)
 
     def check_ids(self, vocab_size: int) -> None:
         """Raise BadRequest naming the first field with a token that does not exist."""
@@ -98,6 +125,8 @@ class Sampling:
         _expect_tokens("logit_bias", biased, vocab_size)
         _expect_tokens("bad_words", banned, vocab_size)
         _expect_tokens("allowed_token_ids", self.allowed_token_ids, vocab_size)
+        ends = self.thinking.ends if self.thinking is not None else ()
+        _expect_tokens("thinking_token_budget", ends, vocab_size)
 
 
 def _expect(field: str, value: float, holds: bool, expected: str) -> None:

@@ -40,6 +40,10 @@ class AnchorPool:
     def __contains__(self, block: BlockHash) -> bool:
         return block in self._anchors
 
+    def page(self, block: BlockHash) -> int | None:
+        """Where the anchor of a block lies; None if it has none."""
+        return self._anchors.get(block)
+
     def take(self) -> int | None:
         """A page to write to; the least recently used anchor makes room. None if none can."""
         if self._empty:

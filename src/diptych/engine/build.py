@@ -18,8 +18,10 @@ from diptych.engine.block_pool import BlockPool
 from diptych.engine.device import DeviceThread
 from diptych.engine.guides import Guides
 from diptych.engine.ledger import Ledger
+from diptych.engine.loading import Rates
 from diptych.engine.loop import Engine
 from diptych.engine.options import Options, Sizes
+from diptych.engine.pace import Pace
 from diptych.engine.requests import Bounds
 from diptych.engine.runner import Runner, Step
 from diptych.engine.sampler import Sampler
@@ -27,6 +29,8 @@ from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
 from diptych.engine.swap import SwapSpace
+from diptych.engine.tier import OpenTier
+from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Observer
 from diptych.engine.unsaid import unsaid
 from diptych.model import weights
@@ -66,9 +70,22 @@ def build_engine(
     loop: asyncio.AbstractEventLoop,
     options: Options = DEFAULT_OPTIONS,
     observer: Observer | None = None,
+    open_tier: OpenTier | None = None,
+    on_grammar: Callable[[float], None] = lambda took_s: None,
+    on_load: Callable[[Loaded], None] = lambda loaded: None,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
-    parts = build_parts(checkpoint, model_name=model_name, options=options, observer=observer)
+    rates = Rates()
+    if open_tier is not None:
+        observer = Pace(rates, observer)
+    parts = build_parts(
+        checkpoint,
+        model_name=model_name,
+        options=options,
+        observer=observer,
+        tiered=open_tier is not None,
+    )
+    tier = open_tier(parts.namespace, parts.layout.digest) if open_tier else None
     engine = Engine(
         parts.stepper,
         parts.arenas,
@@ -76,7 +93,10 @@ def build_engine(
         namespace=parts.namespace,
         on_step=on_step,
         loop=loop,
-        guides=Guides(parts.vocabulary),
+        tier=tier,
+        rates=rates,
+        on_load=on_load,
+        guides=Guides(parts.vocabulary, on_grammar),
     )
     engine.start()
     return engine
@@ -88,6 +108,7 @@ def build_parts(
     model_name: str,
     options: Options = DEFAULT_OPTIONS,
     observer: Observer | None = None,
+    tiered: bool = False,
 ) -> Parts:
     """Load the model and lay out its memory; Misconfigured names the flag or file that is wrong."""
     options.check()
@@ -118,13 +139,13 @@ def build_parts(
         numerics=options.numerics,
     )
     _log(model_name, options, sizes, layout)
-    ledger = _ledger(spec, options, sizes)
+    ledger = _ledger(spec, options, sizes, tiered)
     device = DeviceThread() if options.async_stepping else None
     stepper = Stepper(ledger, runner, device, observer)
     return Parts(spec, namespace, arenas, ledger, runner, stepper, vocabulary)
 
 
-def _ledger(spec: ModelSpec, options: Options, sizes: Sizes) -> Ledger:
+def _ledger(spec: ModelSpec, options: Options, sizes: Sizes, tiered: bool) -> Ledger:
     return Ledger(
         Bounds(spec.vocab_size, sizes.max_model_len, spec.eos_token_id),
         Limits(
@@ -133,6 +154,7 @@ def _ledger(spec: ModelSpec, options: Options, sizes: Sizes) -> Ledger:
             window=spec.window,
             replay=options.replay != "off",
             deterministic=options.deterministic,
+            tiered=tiered,
         ),
         BlockPool(sizes.num_blocks),
         SlotPool(sizes.num_slots),

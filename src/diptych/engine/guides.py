@@ -1,6 +1,7 @@
 """The guides of a worker's requests: grammars are compiled beside the engine, before it knows."""
 
 import asyncio
+from collections.abc import Callable
 
 from diptych.core.request import Generation
 from diptych.engine.grammar import Grammars
@@ -11,8 +12,12 @@ from diptych.text.constraints.vocabulary import Vocabulary
 class Guides:
     """Used from the event loop. What compiles grammars loads for seconds: it comes on demand."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, on_made: Callable[[float], None] = lambda took_s: None
+    ) -> None:
+        """`on_made` hears how long each grammar took that was tried and compiled, or refused."""
         self._vocabulary = vocabulary
+        self._on_made = on_made
         self._grammars: Grammars | None = None
         self._loading = asyncio.Lock()
 
@@ -34,5 +39,7 @@ class Guides:
     async def _loaded(self) -> Grammars:
         async with self._loading:
             if self._grammars is None:
-                self._grammars = await asyncio.to_thread(Grammars, self._vocabulary)
+                self._grammars = await asyncio.to_thread(
+                    Grammars, self._vocabulary, on_made=self._on_made
+                )
             return self._grammars

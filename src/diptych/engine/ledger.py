@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diptych.core.errors import BadRequest, Broken
-from diptych.core.ids import Key
+from diptych.core.ids import BlockHash, Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
+from diptych.engine.block_log import BlockLog
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
-from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.imports import Import, brought
+from diptych.engine.loading import Load, Local
+from diptych.engine.outcome import Failure, Outcome, Scored
 from diptych.engine.planner import Planner
-from diptych.engine.pools import Hit, Holding, Pools
+from diptych.engine.pools import Hit, Holding, Note, Pools
 from diptych.engine.port import Counts, Pages
 from diptych.engine.prefix_cache import Chain, Retention
 from diptych.engine.queue import Entry
@@ -33,6 +36,18 @@ from diptych.engine.requests import Bounds, Request, blocks_for, capacity, check
 from diptych.engine.scheduler import Limits, Plan
 from diptych.engine.slots import SlotPool
 from diptych.engine.swap import SwapSpace
+from diptych.engine.tier import Owner, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A chain to ask the cache tier for, from the last block on that is here."""
+
+    request: Request
+    owner: Owner
+    local: Local
+    chain: tuple[BlockHash, ...]
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,11 @@ class Ledger:
         """Whether there is something to compute, now or once pages are free, or to commit."""
         return bool(self._running or self._queue or self._unretired)
 
+    @property
+    def block_log(self) -> BlockLog:
+        """Changes of the prefix cache; any thread may read it."""
+        return self._pools.blocks.cache.log
+
     def submit(
         self, generation: Generation, *, hold: bool, ready: bool = True, now_s: float = 0.0
     ) -> None:
@@ -103,6 +123,38 @@ class Ledger:
         entry.request.guide = guide
         self._queue.enter(entry)
         return True
+
+    def missing(self, key: Key) -> Missing | None:
+        """What a request that is being prepared might find in the cache tier."""
+        entry = self._preparing.get(key)
+        request = entry.request if entry else None
+        if request is None or request.chain is None:
+            return None
+        chain, limits = request.chain, self.limits
+        usable = max(0, len(request.generation.prompt) - limits.keep) // limits.grain
+        full = limits.deterministic
+        local = self._pools.imports.local(chain, request.tokens, usable, full=full)
+        if local.anchored == usable:
+            return None
+        chain.name(usable - 1, request.tokens)
+        start = max(0, local.blocks - 1)
+        return Missing(request, request.owner, local, tuple(chain.names[:usable]), start)
+
+    def begin_import(self, missing: Missing, load: Load) -> Import | None:
+        """Pages for what a request lacks; None if it must do without, or was given up."""
+        entry = self._preparing.get(missing.request.key)
+        if entry is None or entry.request is not missing.request:
+            return None
+        return self._pools.imports.begin(missing.request, load)
+
+    def end_import(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
+        """The first pages so many hold their blocks; whoever waits for them is told."""
+        self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
+        ended.request.brought_from, ended.request.brought = ended.first, tuple(arrived)
+
+    def take_notes(self) -> list[Note]:
+        """What the cache tier may copy, until the next plan."""
+        return self._pools.take_notes()
 
     def reserve(self, key: Key, positions: int) -> Pages | None:
         """Set pages aside; None unless there is room for this and for all that wait.
@@ -222,7 +274,7 @@ class Ledger:
         if failed.idle:
             return []
         self._begin_retire(failed)
-        rows = [self._end(p.request, message) for p in failed.pieces if not p.request.ended]
+        rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
@@ -249,6 +301,8 @@ class Ledger:
             num_anchors=pools.anchors.num_anchors,
             query_tokens_total=planner.query_tokens_total,
             hit_tokens_total=planner.hit_tokens_total,
+            memory_hit_tokens_total=planner.brought_tokens_total["memory"],
+            disk_hit_tokens_total=planner.brought_tokens_total["disk"],
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
         )
@@ -269,8 +323,8 @@ class Ledger:
         self._pools.begin_retire(plan.step)
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
-        if isinstance(outcome, Broken):
-            return self._end(request, outcome.message)
+        if isinstance(outcome, Failure):
+            return self._end(request, outcome)
         is_first = len(request.tokens) == len(request.generation.tokens)
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
@@ -283,6 +337,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
+        grain = self.limits.grain
         prompt_logprobs = tuple(request.prompt_logprobs or ())
         request.prompt_logprobs = None
         return Row(
@@ -293,12 +348,19 @@ class Ledger:
             stop_token,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            cached_memory=brought(request, cached, grain, "memory"),
+            cached_disk=brought(request, cached, grain, "disk"),
         )
 
-    def _end(self, request: Request, message: str) -> Row:
+    def _end(self, request: Request, failure: Failure) -> Row:
         del self._running[request.key]
         self._release(request)
-        return Row(request.key, finish=Finish.ERROR, message=message)
+        return Row(
+            request.key,
+            finish=Finish.ERROR,
+            message=failure.message,
+            is_contradiction=isinstance(failure, BadRequest),
+        )
 
     def _release(self, request: Request) -> None:
         request.ended = True
@@ -328,6 +390,10 @@ class Ledger:
             is_batch = generation.priority == "batch"
             retention = Retention.EPHEMERAL if is_batch else Retention.SESSION
             request.chain = Chain(generation.scope, limits.grain, retention)
+            if limits.tiered and generation.retention != "none":
+                # who adopts a prompt leaves the keeping of it to who computed it
+                start = len(generation.prompt) // limits.grain if adopted else 0
+                request.chain.kept_from = start
         return request
 
     def _expect_unknown(self, key: Key) -> None:

@@ -14,10 +14,14 @@ from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
 from diptych.core.step import StepOutput
+from diptych.engine.block_log import BlockLog
 from diptych.engine.guide import Guide
 from diptych.engine.guides import Guides
+from diptych.engine.loading import Rates
 from diptych.engine.port import Counts, Pages
 from diptych.engine.stepper import Stepper
+from diptych.engine.tier import Tier
+from diptych.engine.tiering import Loaded, Tiering
 
 ANSWER_TIMEOUT_S = 60.0  # to a command: a step may have to end first
 
@@ -27,11 +31,13 @@ T = TypeVar("T")
 
 
 class PageBytes(Protocol):
-    """The arenas, as services see them."""
+    """The arenas, as services and the cache tier see them."""
 
     def block(self, page: int) -> memoryview: ...
 
     def slot(self, slot: int) -> memoryview: ...
+
+    def anchor(self, page: int) -> memoryview: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,9 @@ class Engine:
         on_step: Callable[[StepOutput], None],
         loop: asyncio.AbstractEventLoop,
         guides: Guides | None = None,
+        tier: Tier | None = None,
+        rates: Rates | None = None,
+        on_load: Callable[[Loaded], None] = lambda loaded: None,
     ) -> None:
         self._guides = guides
         self._stepper = stepper
@@ -68,6 +77,19 @@ class Engine:
         self._namespace = namespace
         self._on_step = on_step
         self._loop = loop
+        self._tiering: Tiering | None = None
+        if tier is not None:
+            ledger, rates = stepper.ledger, rates or Rates()
+            self._tiering = Tiering(
+                tier,
+                ledger,
+                page_bytes,
+                layout,
+                rates,
+                ask=self._ask,
+                order=self._order,
+                on_load=on_load,
+            )
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._fenced: list[tuple[Command, object]] = []  # and the result of each
         self._stopping = False
@@ -91,23 +113,46 @@ class Engine:
     def max_model_len(self) -> int:
         return self._ledger.bounds.max_model_len
 
+    @property
+    def keep_tokens(self) -> int:
+        return max(1, self._ledger.limits.keep)
+
+    @property
+    def block_log(self) -> BlockLog:
+        return self._ledger.block_log
+
     async def submit(self, generation: Generation, *, hold: bool) -> None:
-        key, is_free = generation.key, generation.constraint is None
+        key = generation.key
+        may_be_brought = self._tiering is not None and bool(generation.scope)
+        is_ready = generation.constraint is None and not may_be_brought
 
         def submit() -> None:
-            self._ledger.submit(generation, hold=hold, ready=is_free, now_s=time.monotonic())
+            self._ledger.submit(generation, hold=hold, ready=is_ready, now_s=time.monotonic())
 
         await self._ask_for(key, submit)
-        if is_free:
+        if is_ready:
             return
         try:
-            guide = await self._guide(generation)
+            guide = await self._prepared(generation)
             is_known = await self._ask(lambda: self._ledger.ready(key, guide))
         except (asyncio.CancelledError, DiptychError):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
         if not is_known:
-            raise Refused(f"{key} was given up while its grammar was compiled", code=CANCELLED)
+            raise Refused(f"{key} was given up while it was prepared", code=CANCELLED)
+
+    async def _prepared(self, generation: Generation) -> Guide | None:
+        """Its grammar is compiled while what is stored of its prompt is brought."""
+        if self._tiering is None:
+            return await self._guide(generation)
+        bringing = asyncio.create_task(self._tiering.bring(generation.key))
+        try:
+            guide = await self._guide(generation)
+            await bringing
+            return guide
+        finally:
+            bringing.cancel()
+            await asyncio.gather(bringing, return_exceptions=True)
 
     async def reserve(self, key: Key, capacity: int) -> Pages | None:
         return await self._ask_for(key, lambda: self._ledger.reserve(key, capacity))
@@ -173,8 +218,12 @@ class Engine:
         try:
             return await self._ask(action)
         except (asyncio.CancelledError, Expired):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
+
+    def _order(self, action: Callable[[], object]) -> None:
+        """Run `action` behind all that was asked before. Nobody waits for it."""
+        self._commands.put(Command(action))
 
     def _work(self) -> None:
         """Obey, step, tell; block on the queue when there is nothing to compute."""
@@ -183,6 +232,7 @@ class Engine:
             while self._obey(wait=not progressed):
                 progressed = self._stepper.step(self._tell)
                 self._answer_fenced()
+                self._keep()
             self._stepper.settle(self._tell)
             self._answer_fenced()
         finally:
@@ -212,6 +262,7 @@ class Engine:
         except DiptychError as error:
             self._answer(command, error=error)
         else:
+            self._keep()  # before the next command or plan gives its pages away
             self._counts = self._ledger.counts()
             if command.fenced and self._stepper.is_flying:
                 self._fenced.append((command, result))
@@ -250,6 +301,12 @@ class Engine:
                 answer.set_result(result)
 
         self._call_soon(resolve)
+
+    def _keep(self) -> None:
+        tiering = self._tiering
+        items = tiering.copy_notes() if tiering is not None else []
+        if tiering is not None and items:
+            self._call_soon(lambda: tiering.keep(items))
 
     def _tell(self, output: StepOutput) -> None:
         self._counts = self._ledger.counts()  # whoever hears of a step may look at them

@@ -4,15 +4,19 @@ Pages of a request are handed back when no plan that is out touches them any mor
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from diptych.core.ids import BlockHash
 from diptych.engine.anchors import AnchorCopy, AnchorPool
 from diptych.engine.block_pool import BlockPool
+from diptych.engine.imports import Imports
 from diptych.engine.prefix_cache import Entry
 from diptych.engine.requests import Request, blocks_for
 from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.swap import SwapCopy, SwapSpace
+from diptych.engine.tier import Owner
 
 
 @dataclass(slots=True)
@@ -32,6 +36,18 @@ class Hit:
     length: int = 0
     anchored: bool = True  # the encoder windows at `length` can be loaded; else they are replayed
     branch: int = 0  # the cache holds blocks up to here; 0: no further than `length`
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A page that the cache tier may copy now: a block that was written, or its anchor."""
+
+    owner: Owner
+    chain: Sequence[BlockHash]
+    index: int
+    page: int
+    is_anchor: bool
+    full_window: bool
 
 
 @dataclass(slots=True)
@@ -61,6 +77,8 @@ class Pools:
         self._limits = limits
         self._fences: defaultdict[int, Fence] = defaultdict(Fence)  # by step
         self._retired = -1
+        self._notes: list[Note] = []
+        self.imports = Imports(blocks, anchors)
         blocks.cache.on_evict = anchors.forget
 
     def in_flight(self, request: Request) -> bool:
@@ -221,6 +239,8 @@ class Pools:
                 self.blocks.share((page,))
                 spare.append(pages[index])
                 pages[index] = page
+            else:
+                self._note(request, index, page, is_anchor=False, full_window=chain.full_window)
             entry = self.blocks.cache.find(name)
             assert entry is not None
             self.blocks.cache.promote(entry, chain.retention)
@@ -235,6 +255,14 @@ class Pools:
         holding = Holding(request.blocks, request.slot, request.swapped)
         request.swapped = None
         self._give_back(holding, request.last_step)
+        newest = request.chain.newest_anchor if request.chain else None
+        if newest is not None:
+            self._note_anchor(request, newest)
+
+    def take_notes(self) -> list[Note]:
+        """What was written since the last time. The pages keep their bytes until the next plan."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def free(self, holding: Holding) -> None:
         """Pages that no plan touches."""
@@ -264,11 +292,12 @@ class Pools:
         """Assert that every page has its owners, or is free."""
         fences = self._fences.values()
         owners = [*owners, *(h for fence in fences for h in fence.holdings)]
+        owners += [Holding(each.all_pages) for each in self.imports.under_way]
         self.blocks.check([page for owner in owners for page in owner.blocks])
         self.slots.check([owner.slot for owner in owners if owner.slot])
         self.space.check([owner.swapped for owner in owners if owner.swapped is not None])
         self.anchors.check(
-            [save.page for fence in fences for _, save in fence.saves],
+            [save.page for fence in fences for _, save in fence.saves] + self.imports.anchor_pages,
             [load.page for fence in fences for load in fence.loads],
         )
 
@@ -301,10 +330,33 @@ class Pools:
             self.anchors.give_back(save.page)  # the windows are not as good as the block
             return
         is_output = save.position > len(request.generation.prompt)
-        if self.anchors.attach(block, save.page) and is_output:
+        if not self.anchors.attach(block, save.page):
+            return
+        if is_output:
             if chain.newest_anchor is not None:
                 self.anchors.forget(chain.newest_anchor)
             chain.newest_anchor = block
+        if not is_output or request.ended:  # of an answer, the last one is enough
+            self._note_anchor(request, block)
+
+    def _note_anchor(self, request: Request, block: BlockHash) -> None:
+        """The tier keeps an anchor with its block: it is offered again, and rarely taken."""
+        chain, page = request.chain, self.anchors.page(block)
+        entry = self.blocks.cache.find(block)
+        if chain is None or page is None or entry is None:
+            return
+        index = chain.names.index(block)
+        self._note(request, index, entry.page, is_anchor=False, full_window=entry.full_window)
+        self._note(request, index, page, is_anchor=True, full_window=entry.full_window)
+
+    def _note(
+        self, request: Request, index: int, page: int, *, is_anchor: bool, full_window: bool
+    ) -> None:
+        chain = request.chain
+        if chain is None or chain.kept_from is None or index < chain.kept_from:
+            return
+        note = Note(request.owner, chain.names, index, page, is_anchor, full_window)
+        self._notes.append(note)
 
     def _give_back(self, holding: Holding, last_step: int) -> None:
         if last_step > self._retired:

@@ -12,6 +12,7 @@ from diptych.engine.history import History
 from diptych.engine.port import Pages
 from diptych.engine.prefix_cache import Chain
 from diptych.engine.swap import SwapCopy
+from diptych.engine.tier import Owner, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Request:
     rank: int = 1  # its class, as an index into PRIORITIES; waiting makes it more urgent
     cached: int | None = None  # positions that came from the prefix cache; None: not admitted yet
     chain: Chain | None = None  # None: nothing of it is cached
+    brought_from: int = 0  # the first block that came from the cache tier for it
+    brought: tuple[Stored, ...] = ()  # and from where in the tier it and those behind it came
     swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
     guide: Guide | None = None  # what its output must be; the sampler's, like the rest
@@ -58,6 +61,11 @@ class Request:
     @property
     def key(self) -> Key:
         return self.generation.key
+
+    @property
+    def owner(self) -> Owner:
+        generation = self.generation
+        return Owner(generation.tenant, generation.scope, generation.retention)
 
     @property
     def is_sampling(self) -> bool:

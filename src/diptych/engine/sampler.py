@@ -2,6 +2,7 @@
 
 A token is a function of the logits, the request's tokens and its parameters, in this order:
 
+0. the end of reasoning whose budget is used up, whatever else is asked
 1. logit bias; repetition, frequency and presence penalties
 2. bans: ids that are never said, allowed ids, bad words, no end before `min_tokens`, the grammar
 3. z / temperature; greedy is the largest
@@ -17,7 +18,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.core.sampling import Purpose, Sampling
 from diptych.core.step import Logprob
 from diptych.engine.bans import BANNED, ban
@@ -47,7 +48,7 @@ class Sampler:
             return Broken("logits in the prompt are not finite")
         try:
             token = self.sample(logits, request)
-        except Broken as error:
+        except (Broken, BadRequest) as error:
             return error
         num_top = request.generation.sampling.logprobs
         if num_top is None:
@@ -68,6 +69,10 @@ class Sampler:
         sampling, position = request.generation.sampling, len(request.tokens)
         if not np.abs(logits).max() <= LARGEST:  # also false for NaN
             raise Broken(f"the logits at position {position} are not finite")
+        if sampling.thinking is not None:
+            forced = sampling.thinking.forced(request.tokens, len(request.generation.prompt))
+            if forced is not None:
+                return forced
         z = logits.astype(np.float64)
         bias(z, sampling)
         if sampling.has_penalties:
@@ -77,7 +82,10 @@ class Sampler:
         if request.guide is not None:
             z[~request.guide.allowed(request.tokens)[: len(z)]] = BANNED
         if z.max() == BANNED:
-            raise Broken(f"no token is allowed at position {position}")
+            text = (
+                f"no token is allowed at position {position}: what is asked for contradicts itself"
+            )
+            raise BadRequest(text, code="conflicting_parameters")
         return draw(z, sampling, position)
 
 

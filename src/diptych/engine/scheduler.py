@@ -22,6 +22,7 @@ class Limits:
         False  # decoder layers see the end of a prompt only; without it nothing is cached
     )
     deterministic: bool = True  # a cached prefix is used up to its last anchor only
+    tiered: bool = False  # what is written is noted for the cache tier
     class_limits_s: tuple[float, ...] = (math.inf, 30.0, 120.0)  # of waiting in each of PRIORITIES
 
     @property

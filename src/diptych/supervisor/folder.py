@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self, TextIO
 
 from diptych.core.errors import Misconfigured
+from diptych.telemetry import logs
 
 LOG_BYTES = 16 << 20  # then the file is kept once as .1 and begun anew
 
@@ -37,6 +38,8 @@ class State:
     model: str
     processes: tuple[Running, ...]
     admin_url: str = ""  # "" is none
+    control: str = ""  # where the supervisor takes orders; "" is nowhere
+    certificate: str = ""  # path of the public port's; "" is plain HTTP
 
     @classmethod
     def read(cls, data_dir: Path) -> Self | None:
@@ -110,7 +113,10 @@ def is_locked(data_dir: Path) -> bool:
 class LogFile:
     """Lines of one process, in its own file, bounded."""
 
-    def __init__(self, path: Path, limit_bytes: int = LOG_BYTES) -> None:
+    def __init__(
+        self, path: Path, limit_bytes: int = LOG_BYTES, *, log_format: str = "text"
+    ) -> None:
+        self._is_json = log_format == "json"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._limit_bytes = limit_bytes
@@ -127,8 +133,12 @@ class LogFile:
             self._file.flush()
 
     def mark(self, text: str) -> None:
-        """Say something about the process itself."""
-        self.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {text}".encode())
+        """Say something about the process itself, in the form that it logs in."""
+        if self._is_json:
+            process = self._path.name.removesuffix(".log")
+            self.write(logs.json_line("supervisor", process, "diptych.supervisor", text).encode())
+        else:
+            self.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {text}".encode())
 
     def close(self) -> None:
         self._file.close()

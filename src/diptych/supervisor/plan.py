@@ -10,6 +10,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 
 LOOPBACK = "127.0.0.1"
+WORKER_ROLES = (Role.PREFILL, Role.DECODE, Role.HYBRID)
 EMBEDDED_MODEL = "tiny-noise"
 
 
@@ -24,17 +25,27 @@ class Process:
     metrics_address: str = ""  # where it serves /metrics; likewise
 
 
+def _no_workers(role: Role, number: int) -> Process:
+    raise Misconfigured("this platform has no recipe for more workers")
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of them, in the order in which they start."""
+    """All of them, in the order in which they start; and how one more worker would be started."""
 
     processes: tuple[Process, ...]
     base_url: str
     router: str
     model_name: str
     admin_url: str = ""  # "" is none
+    has_page: bool = True  # the playground is served at base_url
+    log_format: str = "text"  # of all of them
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
+    control: str = ""  # where the supervisor takes orders; "" is nowhere
+    one_more: Callable[[Role, int], Process] = field(
+        default=_no_workers, repr=False, compare=False
+    )  # the worker of a role and number
 
 
 def check(settings: UpSettings) -> None:
@@ -57,8 +68,19 @@ def make_plan(
     """Router and store first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
     router = f"{LOOPBACK}:{free_port()}"
-    common = _flags(data_dir=settings.data_dir, log_level=settings.log_level, config=config)
-    served = _flags(router=router, checkpoint=checkpoint, model_name=model_name)
+    common = _flags(
+        data_dir=settings.data_dir,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        metrics_alias=settings.metrics_alias,
+        config=config,
+    )
+    served = _flags(
+        router=router,
+        checkpoint=checkpoint,
+        model_name=model_name,
+        otlp_endpoint=settings.otlp_endpoint,
+    )
     sizes = _flags(
         numerics=settings.numerics,
         max_model_len=settings.max_model_len,
@@ -71,11 +93,18 @@ def make_plan(
         shown = _flags(metrics_listen=metrics)
         return Process(role, name, address, _python(command, *flags, *shown, *common), metrics)
 
+    def store(number: int) -> Process:
+        name, listen = f"store-{number}", f"{LOOPBACK}:{free_port()}"
+        return process(Role.STORE, name, listen, "store", *_flags(store_id=name, listen=listen))
+
+    stores = [store(i + 1) for i in range(settings.store)]
+    kept = _flags(stores=",".join(each.address for each in stores) or None)
+
     def worker(role: Role, number: int) -> Process:
         name, listen = f"{role}-{number}", f"{LOOPBACK}:{free_port()}"
         command = "prefill" if role is Role.PREFILL else "decode"
         own = _flags(worker_id=name, listen=listen, role=role if role is Role.HYBRID else None)
-        return process(role, name, listen, command, *own, *served, *sizes)
+        return process(role, name, listen, command, *own, *served, *sizes, *kept)
 
     counts = (
         [(Role.HYBRID, settings.decode)]
@@ -84,20 +113,18 @@ def make_plan(
     )
     workers = [worker(role, i + 1) for role, count in counts for i in range(count)]
 
-    def store(number: int) -> Process:
-        name, listen = f"store-{number}", f"{LOOPBACK}:{free_port()}"
-        return process(Role.STORE, name, listen, "store", *_flags(store_id=name, listen=listen))
-
-    stores = [store(i + 1) for i in range(settings.store)]
     admin = _admin(settings.admin_listen, free_port)
+    control = f"{LOOPBACK}:{free_port()}"
     http = _flags(
         host=settings.host,
         port=port,
         gateway_id="gateway-1",
         admin_listen=admin,
+        playground=settings.playground,
         tls_certificate=settings.tls_certificate,
         tls_key=settings.tls_key,
         tls_client_ca=settings.tls_client_ca,
+        supervisor=control,
     )
     if settings.allow_anonymous:
         http = [*http, "--allow-anonymous"]
@@ -108,14 +135,18 @@ def make_plan(
             process(Role.ROUTER, "router-1", router, "router", "--listen", router),
             *stores,
             *workers,
-            process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served),
+            process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served, *kept),
         ),
         base_url=base_url,
         router=router,
         model_name=model_name,
         admin_url=admin_url,
+        has_page=settings.playground == "on",
+        log_format=settings.log_format,
         certificate=settings.tls_certificate,
         canary=canary,
+        control=control,
+        one_more=worker,
     )
 
 

@@ -5,7 +5,7 @@ label has a value per request, and what a process cannot know it does not show. 
 the label `role`, so that prefill and decode are two values of one name.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
@@ -91,6 +91,10 @@ ENGINE_SILENT_SECONDS = _gauge(
     "llm_engine_silent_seconds", "Since the engine thread last answered; 0 when it has no work."
 )
 
+GRAMMAR_COMPILE_SECONDS = _histogram(
+    "llm_grammar_compile_seconds", "Grammars tried and compiled, or refused.", buckets=_SLOW_S
+)
+
 # Workers: their neighbours
 
 SESSIONS = _gauge("llm_sessions", "Open Session streams to gateways, or to workers.")
@@ -103,6 +107,19 @@ KV_TRANSFER_SECONDS = _histogram(
 )
 KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
 KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
+
+# Workers: the cache tier
+
+TIER_HIT_TOKENS = _counter(
+    "llm_tier_hit_tokens_total", "Cached prompt tokens that the tier brought: memory, disk.", "tier"
+)
+TIER_LOAD_SECONDS = _histogram(
+    "llm_tier_load_seconds", "Loads of KV: ok, partial, failed.", "result", buckets=_FAST_S
+)
+TIER_LOAD_BYTES = _counter("llm_tier_load_bytes_total", "Bytes of KV that loads brought.")
+TIER_PUTS = _counter(
+    "llm_tier_puts_total", "Parts to be kept that the tier lacked: sent; or dropped.", "result"
+)
 
 # Store
 
@@ -146,6 +163,19 @@ ROUTER_QUEUE_SECONDS = _histogram(
 ROUTER_DECISION_SECONDS = _histogram(
     "llm_router_decision_seconds", "One round of decisions.", buckets=_FAST_S
 )
+ROUTER_REFUSED = _counter("llm_router_refused_total", "Requests turned away.", "code")
+ROUTER_POLICY = _gauge(
+    "llm_router_policy_info", "By what is decided: cost, or own_ledger without reports.", "policy"
+)
+ROUTER_BREAKERS = _gauge("llm_router_breakers_open", "Workers that are given nothing for a while.")
+ROUTER_BLOCKED = _gauge("llm_router_blocked_prompts", "Prompts that killed their worker twice.")
+INDEX_BLOCKS = _gauge("llm_index_blocks", "Blocks of which a holder is known.")
+INDEX_MEMBERS = _gauge("llm_index_members", "Workers: announcing blocks, or load_only.", "state")
+INDEX_ACCURACY = _gauge(
+    "llm_index_accuracy", "Cached prompt tokens found, of those the index expected.", "worker"
+)
+INDEX_GAPS = _counter("llm_index_gap_total", "Times that announced changes were missing.")
+INDEX_EVICTED = _counter("llm_index_evicted_total", "Blocks forgotten for want of room.")
 
 # Gateway
 
@@ -162,22 +192,49 @@ STREAM_STALL_SECONDS = _histogram(
 PHASE_SECONDS = _histogram(
     "llm_phase_seconds", "Phases of an output, first attempts only.", "phase", buckets=_SLOW_S
 )
-TOKENS = _counter("llm_tokens_total", "As billed: input, cached, output.", "type")
+TIME_PER_OUTPUT_TOKEN_SECONDS = _histogram(
+    "llm_time_per_output_token_seconds", "Mean of an output, after its first.", buckets=_FAST_S
+)
+TOKENS = _counter("llm_tokens_total", "As billed: input, cached, output, reasoning.", "type")
 MIGRATIONS = _counter(
     "llm_migrations_total", "Outputs that needed another attempt, by how they ended.", "result"
 )
 REJECTS = _counter("llm_rejects_total", "Requests answered by an error.", "code", "reason")
 
+# Gateway: HTTP
+
+HTTP_REQUESTS = _counter(
+    "llm_http_requests_total", "Requests that are over.", "route", "status", "model"
+)
+HTTP_INFLIGHT = _gauge("llm_http_inflight", "Requests under way.", "route")
+STREAM_ABORTS = _counter(
+    "llm_stream_aborts_total", "Streams that did not end as they should.", "why"
+)
+KEEPALIVES = _counter("llm_keepalives_total", "Comments sent into silent streams.")
+TOKENIZE_SECONDS = _histogram(
+    "llm_tokenize_seconds", "Prompts to tokens and block hashes.", buckets=_FAST_S
+)
+TOOL_PARSE = _counter(
+    "llm_tool_parse_total", "Calls read from outputs, and what was odd about them.", "result"
+)
+AUTH_FAILURES = _counter("llm_auth_failures_total", "Requests without a valid key.", "why")
+RATELIMIT = _counter("llm_ratelimit_total", "Requests beyond a limit of their key.", "dimension")
+IGNORED_PARAMS = _counter(
+    "llm_ignored_params_total", "Fields of requests that changed nothing.", "name"
+)
+
 ALL = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 
 Read = Callable[[], Iterable[Reading]]
+Derive = Callable[[Iterable[Family]], Iterable[Family]]
 
 
 class Metrics:
     """What one process shows. Its own registry: nothing is global."""
 
     def __init__(self, role: str) -> None:
-        self._role = role
+        self.role = role
+        self._derived: list[tuple[Derive, Mapping[str, str]]] = []
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
 
@@ -209,9 +266,13 @@ class Metrics:
 
         return Page(CONTENT_TYPE_LATEST, make)
 
+    def show_also(self, make: Derive, labels: Mapping[str, str]) -> None:
+        """Show what is made of all families, too, with these labels on every sample."""
+        self._derived.append((make, labels))
+
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
-        return generate_latest(_Labelled(self._registry, self._role))
+        return generate_latest(_Shown(self._registry, self.role, self._derived))
 
 
 class _Pulled(Collector):
@@ -235,20 +296,32 @@ class _Pulled(Collector):
         return []  # so that registering asks nobody
 
 
-class _Labelled(Collector):
-    """A registry whose samples all say the role; without the times at which they were made."""
+class _Shown(Collector):
+    """A registry, and what is derived from it: all samples say the role, none when it was made."""
 
-    def __init__(self, registry: CollectorRegistry, role: str) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        role: str,
+        derived: Iterable[tuple[Derive, Mapping[str, str]]],
+    ) -> None:
         self._registry = registry
-        self._role = role
+        self._role = {"role": role}
+        self._derived = derived
 
     def collect(self) -> Iterator[Family]:
-        for family in self._registry.collect():
-            samples = [
-                sample._replace(labels={"role": self._role, **sample.labels})
-                for sample in family.samples
-                if not sample.name.endswith("_created")
-            ]
-            shown = Family(family.name, family.documentation, family.type, family.unit)
-            shown.samples = samples
-            yield shown
+        families = list(self._registry.collect())
+        yield from (_labelled(family, self._role) for family in families)
+        for make, labels in self._derived:
+            for family in make(families):
+                yield _labelled(family, {**self._role, **labels})
+
+
+def _labelled(family: Family, labels: Mapping[str, str]) -> Family:
+    shown = Family(family.name, family.documentation, family.type, family.unit)
+    shown.samples = [
+        sample._replace(labels={**labels, **sample.labels})
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    ]
+    return shown

@@ -9,6 +9,7 @@ from math import ceil, floor, sqrt
 
 MAX_TOKENS = 1024
 MIN_PIXELS = 295_936
+LOW_DETAIL_SIDE = 630  # pixels
 PATCH = 14  # pixels
 MERGE = 3  # patches a side become one token
 _CELL = PATCH * MERGE
@@ -59,6 +60,14 @@ def image_of(width: int, height: int) -> Image:
     fitted_height = floor(height * scale / PATCH) * PATCH
     fitted_width = floor(width * scale / PATCH) * PATCH
     return Image(_cells(fitted_height), _cells(fitted_width))
+
+
+def low_detail(width: int, height: int) -> Image:
+    """The grid of an image of which a small version will do: its long side is bounded first."""
+    scale = min(1.0, LOW_DETAIL_SIDE / max(width, height, 1))
+    if scale < 1:
+        width, height = max(1, round(width * scale)), max(1, round(height * scale))
+    return image_of(width, height)
 
 
 def _enlarged(width: int, height: int) -> tuple[int, int]:

@@ -41,18 +41,26 @@ class Parser:
         keep_stop: bool = False,
         min_tokens: int = 0,
         ignore_eos: bool = False,
+        special: bool = False,
+        merged: bool = False,
+        placed: bool = True,
     ) -> None:
         """Without `tools`, calls are dropped. `parallel` false: the first call ends the turn.
 
         `trusted`: a grammar wrote the calls, so their values need no check. Stop strings count
-        from the token after `min_tokens`.
+        from the token after `min_tokens`. `special`: special tokens without a meaning here are
+        shown as they are spelled. `merged`: the reasoning and the marker that ends it are shown as
+        part of the answer, just as they were written. `placed`: pieces tell the tokens that begin
+        in them; it costs, and only log-probabilities need it.
         """
-        self._token_bytes = tokenizer.token_bytes
+        self._token_bytes = tokenizer.spelling if special else tokenizer.token_bytes
+        self._is_merged = merged and opening.is_reasoning
         self._is_plain = opening is Opening.PLAIN
         markers = _PLAIN_MARKERS if self._is_plain else _MARKERS
         self._markers = {i: m for m in markers if (i := tokenizer.find(m)) is not None}
         self._section = Section.REASONING if opening.is_reasoning else Section.CONTENT
-        self._at_start = opening in (Opening.REASONING, Opening.ANSWER)
+        has_start = opening in (Opening.REASONING, Opening.ANSWER)
+        self._at_start = has_start and not self._is_merged
         self._decoder = Detokenizer()
         self._spelled = Spelled(markers)
         self._held = ""  # at the end of a text: line ends, and the beginning of a tag
@@ -66,7 +74,7 @@ class Parser:
         if self._is_calling:
             self._calls.open_block()
         self._stops = StopFinder(stops, keep=keep_stop)
-        self._places = Places()
+        self._places = Places() if placed else None
         self._min_tokens = min_tokens
         self._ignore_eos = ignore_eos
         self._out: list[Piece] = []
@@ -86,6 +94,11 @@ class Parser:
     def stop(self) -> str | None:
         """The stop string that ended the answer."""
         return self._stops.found
+
+    @property
+    def is_reasoning(self) -> bool:
+        """What comes next is reasoning, as far as is known."""
+        return self._section is Section.REASONING
 
     @property
     def num_calls(self) -> int:
@@ -259,7 +272,8 @@ class Parser:
             return
         self._at_start = False
         current = len(self.sections)
-        self._places.enter(len(text), self._beginning(owners or (current,)))
+        if self._places is not None:
+            self._places.enter(len(text), self._beginning(owners or (current,)))
         self._shown = owners[-1] if owners else current
         if self._section is Section.CONTENT and self._shown > self._min_tokens:
             exempt = bisect_right(owners, self._min_tokens)
@@ -283,7 +297,8 @@ class Parser:
                     yield number - 1, place
 
     def _piece(self, section: Section, text: str) -> Text:
-        return Text(section, text, self._places.show(len(text)))
+        shown = Section.CONTENT if self._is_merged else section
+        return Text(shown, text, self._places.show(len(text)) if self._places else ())
 
     def _flush_stops(self) -> None:
         """What could have become a stop string did not."""
@@ -291,6 +306,12 @@ class Parser:
             self._out.append(self._piece(Section.CONTENT, rest))
 
     def _end_reasoning(self) -> None:
+        if self._is_merged:
+            self._release(len(self._held))
+            token = len(self.sections) - 1
+            self._out.append(Text(Section.CONTENT, Marker.END_THINK.value, (token,)))
+            self._section = Section.CONTENT
+            return
         tail = len(self._held) - len(self._held.rstrip("\n"))
         self._release(len(self._held) - tail)
         self._drop(tail)

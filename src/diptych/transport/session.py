@@ -16,6 +16,7 @@ from diptych.contract import worker_pb2 as pb
 from diptych.contract.worker_pb2_grpc import BlocksStub, WorkerStub
 from diptych.core.errors import Broken, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Incarnation, Key, Rank
+from diptych.telemetry.traces import traceparent_var
 from diptych.transport.channel import Backoff, connect, deadline
 from diptych.transport.errors import from_rpc
 from diptych.transport.outbox import Outbox
@@ -43,6 +44,7 @@ class Conversation:
 
     def send(self, up: pb.SessionUp) -> None:
         """Queue a message to the worker; Lost if the session is over."""
+        up.traceparent = traceparent_var.get()
         self._session.send(up)
 
     async def receive(self) -> Said:

@@ -6,8 +6,8 @@ from diptych.core.constraint import Constraint, Kind
 from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
-from diptych.core.request import PRIORITIES, Generation
-from diptych.core.sampling import Sampling
+from diptych.core.request import PRIORITIES, RETENTIONS, Generation
+from diptych.core.sampling import Budget, Sampling
 from diptych.core.step import Chunk, Logprob, Row
 from diptych.transport.errors import kind_of, make
 
@@ -32,6 +32,7 @@ def generation_to_pb(generation: Generation) -> pb.Generation:
         priority=generation.priority,
         tenant=generation.tenant,
         constraint=_constraint_to_pb(generation),
+        retention=generation.retention,
     )
 
 
@@ -56,6 +57,12 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         raise BadRequest(
             f"priority is {priority!r}; expected one of {', '.join(PRIORITIES)}", param="priority"
         )
+    retention = generation.retention or "chat"
+    if retention not in RETENTIONS:
+        raise BadRequest(
+            f"retention is {retention!r}; expected one of {', '.join(RETENTIONS)}",
+            param="retention",
+        )
     has_constraint = generation.HasField("constraint")
     return Generation(
         key=key_from_pb(generation.key),
@@ -68,6 +75,7 @@ def generation_from_pb(generation: pb.Generation) -> Generation:
         tenant=generation.tenant or "default",
         constraint=_constraint_from_pb(generation.constraint) if has_constraint else None,
         constraint_after=generation.constraint.after,
+        retention=retention,
     )
 
 
@@ -90,6 +98,8 @@ def sampling_to_pb(s: Sampling) -> pb.Sampling:
         allowed_token_ids=pack_ids(s.allowed_token_ids),
         logprobs=0 if s.logprobs is None else s.logprobs + 1,
         prompt_logprobs=0 if s.prompt_logprobs is None else s.prompt_logprobs + 1,
+        thinking_budget=s.thinking.num_tokens if s.thinking else None,
+        thinking_ends=pack_ids(s.thinking.ends) if s.thinking else b"",
     )
 
 
@@ -115,9 +125,16 @@ def sampling_from_pb(s: pb.Sampling) -> Sampling:
         allowed_token_ids=_ids("allowed_token_ids", s.allowed_token_ids),
         logprobs=s.logprobs - 1 if s.logprobs else None,
         prompt_logprobs=s.prompt_logprobs - 1 if s.prompt_logprobs else None,
+        thinking=_budget_from_pb(s),
     )
     sampling.check()
     return sampling
+
+
+def _budget_from_pb(s: pb.Sampling) -> Budget | None:
+    if not s.HasField("thinking_budget"):
+        return None
+    return Budget(s.thinking_budget, _ids("thinking_token_budget", s.thinking_ends))
 
 
 def _constraint_to_pb(generation: Generation) -> pb.Constraint | None:
@@ -154,6 +171,8 @@ def row_to_pb(row: Row) -> pb.StepRow:
         stop_token=0 if row.stop_token is None else row.stop_token + 1,
         logprobs=map(_logprob_to_pb, row.logprobs),
         prompt_logprobs=map(_logprob_to_pb, row.prompt_logprobs),
+        cached_memory=row.cached_memory,
+        cached_disk=row.cached_disk,
     )
 
 
@@ -166,6 +185,8 @@ def row_from_pb(row: pb.StepRow) -> Row:
         stop_token=row.stop_token - 1 if row.stop_token else None,
         logprobs=tuple(map(_logprob_from_pb, row.logprobs)),
         prompt_logprobs=tuple(map(_logprob_from_pb, row.prompt_logprobs)),
+        cached_memory=row.cached_memory,
+        cached_disk=row.cached_disk,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from diptych.core.errors import BadRequest
-from diptych.core.sampling import Sampling, choice_seed
+from diptych.core.sampling import Budget, Sampling, choice_seed
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,25 @@ def test_further_choices_hash_seed_and_index() -> None:
     expected = int.from_bytes(hashlib.blake2b(material, digest_size=64).digest()[:8], "little")
     assert choice_seed(7, 3) == expected
     assert len({choice_seed(7, i) for i in range(16)}) == 16
+
+
+@pytest.mark.parametrize("budget", [Budget(-1, (3,)), Budget(5, ())])
+def test_a_budget_that_cannot_end_is_refused(budget: Budget) -> None:
+    with pytest.raises(BadRequest, match="expected") as caught:
+        Sampling(thinking=budget).check()
+    assert caught.value.param == "thinking_token_budget"
+
+
+def test_a_budget_ends_with_tokens_that_exist() -> None:
+    Sampling(thinking=Budget(5, (3, 9))).check_ids(10)
+    with pytest.raises(BadRequest) as caught:
+        Sampling(thinking=Budget(5, (3, 10))).check_ids(10)
+    assert caught.value.param == "thinking_token_budget"
+
+
+def test_a_budget_is_used_up_once_and_by_the_output_alone() -> None:
+    budget = Budget(2, (7, 8))
+    prompt = [7, 8, 1]
+    outputs: list[list[int]] = [[], [1], [1, 1], [1, 1, 7], [7, 1], [1, 8], [1, 1, 1]]
+    found = [budget.forced([*prompt, *output], len(prompt)) for output in outputs]
+    assert found == [None, None, 7, None, None, None, None]

@@ -363,7 +363,7 @@ def test_drafts_are_masked_up_to_the_first_that_is_not_allowed(name: BackendName
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_the_grammar_starts_after_the_reasoning(name: BackendName) -> None:
+def test_t60_the_grammar_starts_after_the_reasoning(name: BackendName) -> None:
     think, dsml = VOCABULARY.token_id("</think>"), VOCABULARY.token_id("｜DSML｜")
     inner = compiled(name, of(json={"type": "null"})).matcher()
     matcher = DeferredMatcher(inner, think, VOCABULARY)
@@ -470,6 +470,55 @@ def test_tool_calls_follow_the_block_grammar(
         for text in texts:
             matcher = held.matcher()
             assert (replay(matcher, encode(text)) and matcher.is_complete) == is_good, text
+
+
+LOOSE = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer", "minimum": 1, "maximum": 9},
+        "b": {"type": "string", "maxLength": 3},
+        "c": {"type": "boolean"},
+    },
+    "required": ["b"],
+}
+A, B = parameter("a", "3", False), parameter("b", "xyz", True)
+C, WRONG = parameter("c", "true", False), parameter("a", "30", False)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_forced_call_keeps_to_a_schema_that_is_not_strict(name: BackendName) -> None:
+    constraint = from_tools([Tool("f", LOOSE)], forced=True)
+    assert constraint is not None
+    held = compiled(name, constraint)
+    good = [(B,), (A, B), (B, C), (A, B, C)]
+    bad = [(), (A,), (A, C), (C, B), (WRONG, B), (B, B), (B, parameter("d", "1", False))]
+    for parameters in (*good, *bad):
+        matcher = held.matcher()
+        text = f"\n\n{calls(invoke('f', *parameters))}"
+        is_taken = replay(matcher, encode(text)) and matcher.is_complete
+        assert is_taken == (parameters in good), parameters
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_all_parameters_may_be_missing_where_none_is_required(name: BackendName) -> None:
+    free = {key: value for key, value in LOOSE.items() if key != "required"}
+    constraint = from_tools([Tool("f", free)], only="f")
+    assert constraint is not None
+    held = compiled(name, constraint)
+    for parameters in ((), (A,), (B,), (C,), (A, C), (A, B, C)):
+        matcher = held.matcher()
+        text = f"\n\n{calls(invoke('f', *parameters))}"
+        assert replay(matcher, encode(text)) and matcher.is_complete, parameters
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_forced_call_is_free_where_its_schema_cannot_be_kept_to(name: BackendName) -> None:
+    odd = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
+    constraint = from_tools([Tool("f", odd)], forced=True)
+    assert constraint is not None
+    matcher = compiled(name, constraint).matcher()
+    text = f"\n\n{calls(invoke('f', parameter('z', 'anything', True)))}"
+    assert replay(matcher, encode(text)) and matcher.is_complete
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -62,6 +62,21 @@ HOSTILE = {
 }
 
 
+async def test_each_grammar_that_is_made_or_refused_is_timed_once() -> None:
+    took_s: list[float] = []
+    grammars = Grammars(VOCABULARY, on_made=took_s.append)
+    await grammars.start()
+    try:
+        for _ in range(2):
+            await grammars.prepare(small(1))
+            with pytest.raises(BadRequest):
+                await grammars.prepare(HOSTILE["wide"])
+        await grammars.prepare(small(2))
+    finally:
+        await grammars.close()
+    assert len(took_s) == 3 and min(took_s) > 0
+
+
 async def test_a_grammar_is_compiled_once_and_kept(grammars: Grammars) -> None:
     first = await grammars.prepare(small(1))
     assert await grammars.prepare(small(1)) is first
@@ -89,7 +104,7 @@ async def test_a_refusal_is_the_callers_fault_and_remembered(grammars: Grammars)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_constraint_ends_soon_and_others_go_on(
+async def test_t63_a_hostile_constraint_ends_soon_and_others_go_on(
     name: str, grammars: Grammars
 ) -> None:
     started = time.monotonic()
@@ -153,7 +168,7 @@ async def test_memory_is_limited() -> None:
         await tight.close()
 
 
-async def test_what_overflows_a_librarys_stack_costs_one_request() -> None:
+async def test_t64_what_overflows_a_librarys_stack_costs_one_request() -> None:
     second = Grammars(VOCABULARY, backend="llguidance")
     try:
         with pytest.raises(BadRequest, match="nested too deep"):

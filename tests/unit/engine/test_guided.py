@@ -21,7 +21,7 @@ from diptych.core.errors import CANCELLED, BadRequest, Refused
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
-from diptych.core.sampling import Sampling
+from diptych.core.sampling import Budget, Sampling
 from diptych.engine.build import build_engine
 from diptych.engine.grammar import replay
 from diptych.engine.grammar.backends import make_backend
@@ -263,6 +263,54 @@ async def test_the_grammar_waits_until_the_thoughts_end(
             assert output.finish is Finish.LENGTH
     assert len(answers) > 12 and thoughts > 20
     judge({n: o for n, o in answers.items() if o.finish is Finish.STOP}, checkpoint, model_tokens)
+
+
+async def test_a_budget_ends_the_thoughts_and_the_same_way_when_split_or_resumed(
+    checkpoint: Path, model_tokens: Tokenizer, rng: random.Random
+) -> None:
+    end = model_tokens.find(Marker.END_THINK)
+    assert end is not None
+    budgets = [0, 1, 2, 7, 20]
+    generations = [
+        replace(
+            g,
+            key=Key(f"{budget}/{g.key.request_id}", 1),
+            constraint_after=Marker.END_THINK.value,
+            constraint=g.constraint if index % 2 else None,
+            sampling=replace(
+                g.sampling, thinking=Budget(budget, (end,)), logit_bias=((end, -100.0),)
+            ),
+        )
+        for index, (budget, g) in enumerate(zip(budgets, generations_of(5, rng), strict=True))
+    ]
+    async with noise_engine(checkpoint) as it:
+        outputs = await run(it, generations)
+        for generation in generations:
+            output = outputs[generation.key.request_id].tokens
+            thinking = generation.sampling.thinking
+            assert thinking is not None and output.index(end) == thinking.num_tokens
+        resumed = [
+            replace(g, key=Key(f"{g.key.request_id}/{n}", 1), forced=whole[:n])
+            for g in generations
+            for whole in [outputs[g.key.request_id].tokens]
+            for n in (1, 7, 8)
+            if n < len(whole)
+        ]
+        found = await run(it, resumed)
+    for generation in resumed:
+        name = generation.key.request_id
+        whole = outputs[name.rpartition("/")[0]]
+        assert found[name] == replace(whole, tokens=whole.tokens[len(generation.forced) :])
+
+    first = generations[0]
+    async with noise_engine(checkpoint) as source, noise_engine(checkpoint) as target:
+        await source.engine.submit(first, hold=True)
+        await source.until(lambda: source.rows(first.key.request_id))
+        await target.engine.adopt(await move(source, target, first))
+        await target.finished(first.key.request_id)
+    name = first.key.request_id
+    assert source.tokens(name) == (end,)
+    assert source.tokens(name) + target.tokens(name) == outputs[name].tokens
 
 
 async def test_forced_output_is_followed_and_what_breaks_the_grammar_fails_alone(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diptych.core.errors import Broken
-from diptych.core.sampling import Sampling
+from diptych.core.errors import BadRequest, Broken
+from diptych.core.sampling import Budget, Sampling
 from diptych.engine import sampler as sampling_module
 from diptych.engine.outcome import Scored
 from diptych.engine.requests import Request
@@ -134,7 +134,7 @@ def test_all_parameters_together_equal_a_scalar_reference(rng: random.Random) ->
             continue
         if max(z) == -math.inf:
             failed += 1
-            assert isinstance(found, Broken), (how, z)
+            assert isinstance(found, BadRequest), (how, z)
         else:
             assert found == draw_by_hand(z, how, len(prompt) + len(output))
     assert failed > 10
@@ -213,11 +213,32 @@ def test_a_bad_word_is_cut_before_its_last_token() -> None:
     assert Sampler(EOS).sample(np.array(logits), make_request(how, prompt=[3])) == 4
 
 
+def test_reasoning_ends_when_its_budget_is_used_up_whatever_else_is_asked() -> None:
+    how = replace(
+        GREEDY,
+        thinking=Budget(2, (4, 5)),
+        logit_bias=((4, -100.0),),
+        bad_words=((4,),),
+        allowed_token_ids=(3,),
+    )
+    logits = [0, 0, 0, 1.0, 0, 0]
+    outputs = [[], [3], [3, 3], [3, 3, 4], [3, 4], [5, 3], [3, 3, 3]]
+    found = [sample(logits, how, output=output) for output in outputs]
+    assert found == [3, 3, 4, 3, 3, 3, 3]
+
+
+def test_no_budget_is_no_reasoning_and_what_the_prompt_holds_does_not_end_it() -> None:
+    how = replace(GREEDY, thinking=Budget(0, (4,)))
+    request = make_request(how, prompt=[4, 2])
+    assert Sampler(EOS).sample(np.array([0, 0, 9.0, 0, 0]), request) == 4
+
+
 def test_a_row_without_any_token_left_fails_alone() -> None:
     request = make_request(replace(GREEDY, allowed_token_ids=(1,), min_tokens=5))
     found = Sampler(EOS).outcome(np.zeros(5), request)
-    assert isinstance(found, Broken)
-    assert found.message == "no token is allowed at position 1"
+    assert isinstance(found, BadRequest)
+    assert found.code == "conflicting_parameters"
+    assert found.message.startswith("no token is allowed at position 1: ")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -11,12 +11,13 @@ import orjson
 import pytest
 
 from diptych.gateway import app, served
-from diptych.gateway.chat import ChatEndpoint
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
+from diptych.gateway.policy import Policy
 from diptych.gateway.served import Served
 from diptych.gateway.stream import Patience
+from diptych.gateway.traffic import Traffic
 from diptych.router.client import Fleet
 from diptych.testing.hops import DecodeHop, Output, PrefillHop, ScriptedHops
 from diptych.text.markers import Segment
@@ -32,7 +33,7 @@ class Site:
     served: Served
     hops: ScriptedHops
     pipeline: Pipeline
-    chat: ChatEndpoint
+    traffic: Traffic
     app: app.App
     http: httpx.AsyncClient
     fleet: Fleet | None
@@ -50,7 +51,12 @@ class Site:
         """Data of a stream's events; the last is "[DONE]" or an error."""
         reply = await self.ask(stream=True, **fields)
         assert reply.status_code == 200, reply.text
-        return parse_events(reply.text)
+        return self.parse(reply.text)
+
+    @staticmethod
+    def parse(text: str) -> list[Any]:
+        """Data of a stream's events."""
+        return parse_events(text)
 
 
 def parse_events(text: str) -> list[Any]:
@@ -58,6 +64,24 @@ def parse_events(text: str) -> list[Any]:
     assert blocks.pop() == ""
     data = [b.removeprefix("data: ") for b in blocks if not b.startswith(": ")]
     return [d if d == "[DONE]" else orjson.loads(d) for d in data]
+
+
+def parse_named_events(text: str) -> list[tuple[str, Any]]:
+    """Name and data of each event of a stream whose events have names."""
+    blocks = text.split("\n\n")
+    assert blocks.pop() == ""
+    events = []
+    for block in blocks:
+        if block.startswith(": "):
+            continue
+        name, data = block.split("\n")
+        events.append((name.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))))
+    return events
+
+
+@pytest.fixture
+def named_events() -> Callable[[str], list[tuple[str, Any]]]:
+    return parse_named_events
 
 
 class Visit:
@@ -136,18 +160,21 @@ async def serve() -> AsyncIterator[Serve]:
         *segments: Segment,
         deadlines: Deadlines | None = None,
         patience: Patience | None = None,
+        policy: Policy | None = None,
         is_hybrid: bool = False,
         **output: Any,
     ) -> Site:
-        model = served.load(TINY, "tiny", b"master", lambda: site.fleet)
+        model = served.load(TINY, "tiny", b"master", lambda: site.fleet, policy)
         ids = output.pop("token_ids", None) or model.tokenizer.encode(segments)
         hops = ScriptedHops(Output(ids, **output), is_hybrid=is_hybrid)
         pipeline = Pipeline(Hops(hops, PrefillHop(hops), DecodeHop(hops)), deadlines)
-        chat = ChatEndpoint(model, pipeline, patience or Patience())
-        application = app.build(model, chat, pipeline.measures, lambda: site.is_connected)
+        traffic = Traffic()
+        application = app.build(
+            model, traffic, pipeline, lambda: site.is_connected, patience=patience
+        )
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
-        site = Site(model, hops, pipeline, chat, application, http, FLEET)
+        site = Site(model, hops, pipeline, traffic, application, http, FLEET)
         sites.append(site)
         return site
 
@@ -157,4 +184,4 @@ async def serve() -> AsyncIterator[Serve]:
         await site.pipeline.close()
         site.served.close()
         assert site.hops.is_at_baseline, site.hops.open
-        assert site.chat.num_running == 0
+        assert site.traffic.num_running == 0

@@ -20,8 +20,11 @@ TOKENIZER = tokenizer.load(Path(__file__).parents[2] / "golden" / "tiny-text")
 IDS = TOKENIZER.encode(["\nHm é.\n", Marker.END_THINK, "\n漢 one STOP two"])
 
 
-def read(ids: tuple[int, ...], cuts: tuple[int, ...], stop: str) -> tuple[object, ...]:
-    answer = Answer(0, Parser(TOKENIZER, Opening.REASONING, stops=[stop]))
+def read(
+    ids: tuple[int, ...], cuts: tuple[int, ...], stop: str, *, withholds: bool = False
+) -> tuple[object, ...]:
+    parser = Parser(TOKENIZER, Opening.REASONING, stops=[stop])
+    answer = Answer(0, parser, withholds=withholds)
     text = dict.fromkeys(Section, "")
     for start, end in itertools.pairwise((0, *cuts, len(ids))):
         pieces = answer.push(Emit(ids[start:end]))
@@ -40,8 +43,20 @@ def test_any_grouping_into_steps_gives_the_same_answer(stop: str) -> None:
     whole = read(IDS, (), stop)
     places = range(1, len(IDS))
     for cuts in itertools.chain.from_iterable(itertools.combinations(places, n) for n in (1, 2)):
-        assert read(IDS, cuts, stop) == whole
+        assert read(IDS, cuts, stop) == read(IDS, cuts, stop, withholds=True) == whole
     assert read(IDS, tuple(places), stop) == whole
+
+
+def test_withheld_reasoning_comes_at_once_with_its_end() -> None:
+    answer = Answer(0, Parser(TOKENIZER, Opening.REASONING), withholds=True)
+    steps = [answer.push(Emit((token_id,))) for token_id in IDS]
+    end = IDS.index(TOKENIZER.find(Marker.END_THINK) or 0)
+    assert not any(steps[:end])
+    assert steps[end] == [Text(Section.REASONING, "Hm é.")]
+    assert all(piece.section is Section.CONTENT for step in steps[end + 1 :] for piece in step)
+    cut = Answer(0, Parser(TOKENIZER, Opening.REASONING), withholds=True)
+    assert cut.push(Emit(IDS[:3])) == []
+    assert [piece.section for piece in cut.finish(End(Finish.LENGTH), 0)] == [Section.REASONING]
 
 
 def test_the_finish_tells_what_came_first() -> None:
@@ -61,3 +76,12 @@ def test_tokens_after_a_stop_string_that_was_held_are_not_counted(ends: list[str
     assert [piece.text for piece in pieces if isinstance(piece, Text)] == ["a"]
     assert (answer.token_ids, len(answer.logprobs)) == (list(ids[:2]), 2)
     assert (answer.finish_reason, answer.stop_reason) == ("stop", "\n")
+
+
+def test_an_answer_for_its_prompt_alone_shows_and_counts_nothing_sampled() -> None:
+    answer = Answer(0, Parser(TOKENIZER, Opening.PLAIN), is_scored_only=True)
+    scores = (Logprob(-1.0, 1),)
+    assert answer.push(Emit(IDS[:1], logprobs=scores, prompt_logprobs=scores)) == []
+    assert answer.finish(End(Finish.STOP), 3) == []
+    assert (answer.token_ids, answer.logprobs, answer.prompt_logprobs) == ([], [], scores)
+    assert (answer.finish_reason, answer.stop_reason, answer.cached_tokens) == ("length", None, 3)

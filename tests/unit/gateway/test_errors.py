@@ -4,7 +4,14 @@ import pytest
 
 from diptych.core import errors as tree
 from diptych.core.errors import DiptychError
-from diptych.gateway.errors import HttpError, envelope, headers
+from diptych.gateway.errors import (
+    HttpError,
+    anthropic_envelope,
+    envelope,
+    envelope_for,
+    headers,
+    is_anthropic,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_messages_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [None, 0.2, 30.0])
-def test_a_503_says_when_to_come_back(wait_s: float | None) -> None:
+def test_t105_a_503_says_when_to_come_back(wait_s: float | None) -> None:
     said = headers(tree.Overloaded("x", retry_after_s=wait_s))
     at_least_ms = 1000 * (wait_s or 1.0)
     assert at_least_ms <= int(said["retry-after-ms"]) <= 1.5 * at_least_ms
@@ -58,3 +65,60 @@ def test_only_a_lost_worker_asks_for_a_retry() -> None:
     assert headers(tree.Lost("x"))["x-should-retry"] == "true"
     assert "x-should-retry" not in headers(tree.Overloaded("x"))
     assert headers(tree.BadRequest("x")) == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (tree.BadRequest("x"), "invalid_request_error"),
+        (HttpError(401, "invalid_api_key", "x"), "authentication_error"),
+        (HttpError(402, "insufficient_quota", "x"), "billing_error"),
+        (HttpError(403, "insufficient_permissions", "x"), "permission_error"),
+        (tree.NotFound("x"), "not_found_error"),
+        (HttpError(405, "method_not_allowed", "x"), "invalid_request_error"),
+        (HttpError(413, "request_too_large", "x"), "request_too_large"),
+        (HttpError(415, "unsupported_media_type", "x"), "invalid_request_error"),
+        (tree.OverQuota("x"), "rate_limit_error"),
+        (tree.Broken("x"), "api_error"),
+        (tree.Overloaded("x"), "overloaded_error"),
+        (tree.Lost("x"), "overloaded_error"),
+        (tree.Expired("x"), "timeout_error"),
+    ],
+)
+def test_t92_anthropics_envelope_has_its_own_types_by_status(
+    error: DiptychError, kind: str
+) -> None:
+    said = anthropic_envelope(error, "req_1")
+    assert said == {
+        "type": "error",
+        "error": {"type": kind, "message": envelope(error, "req_1")["error"]["message"]},
+        "request_id": "req_1",
+    }
+
+
+def test_anthropics_envelope_names_the_field_in_its_message_once() -> None:
+    for text in ("max_tokens: too much", "too much"):
+        said = anthropic_envelope(tree.BadRequest(text, param="max_tokens"), "r")["error"]
+        assert said["message"] == "max_tokens: too much"
+    long = tree.BadRequest("x" * 5000, param="max_tokens")
+    assert len(anthropic_envelope(long, "r")["error"]["message"]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "is_theirs"),
+    [
+        ("/v1/messages", True),
+        ("/v1/messages/count_tokens", True),
+        ("/v1/messages/batches/x", True),
+        ("/anthropic/v1/messages", True),
+        ("/anthropic/nowhere", True),
+        ("/v1/chat/completions", False),
+        ("/v1/responses", False),
+        ("/v1/threads/t/messages", False),
+        ("/v1/messagesx", False),
+        ("/", False),
+    ],
+)
+def test_t92_the_path_decides_whose_envelope_it_is(path: str, is_theirs: bool) -> None:
+    assert is_anthropic(path) is is_theirs
+    assert ("type" in envelope_for(path, tree.BadRequest("x"), "r")) is is_theirs

@@ -54,15 +54,15 @@ def test_a_smooth_journey_orders_each_step_once() -> None:
         (on.Reserved(1), []),
         (
             on.Output(1, Station.PREFILL, row(70, cached=4)),
-            [on.Emit((70,)), on.Start(1, D1, (70,), b"t", LIMITS.next_token_s)],
+            [on.Emit((70,), cached_tokens=4), on.Start(1, D1, (70,), b"t", LIMITS.next_token_s)],
         ),
         (
             on.Output(1, Station.DECODE, row(71)),
-            [on.Emit((71,)), on.Report(Phase.DECODE, 2, False)],
+            [on.Emit((71,), cached_tokens=4), on.Report(Phase.DECODE, 2, False)],
         ),
         (
             on.Output(1, Station.DECODE, row(72, finish=Finish.LENGTH)),
-            [on.Emit((72,)), on.End(Finish.LENGTH)],
+            [on.Emit((72,), cached_tokens=4), on.End(Finish.LENGTH)],
         ),
     ]
     for event, effects in steps:
@@ -91,7 +91,7 @@ def test_a_prefill_worker_lost_before_the_first_token_is_replaced() -> None:
     effects = journey.handle(on.Failed(1, Station.PREFILL, Lost("gone")), 0.0)
     assert effects == [
         on.Cancel(1, Station.PREFILL, P1),
-        on.Again(2, "p1", "gone", Left.NOTHING),
+        on.Again(2, "p1", "gone", Left.NOTHING, "worker_lost"),
     ]
     assert journey.handle(on.PlacedPrefill(1, P2), 0.0) == []
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
@@ -109,7 +109,7 @@ def test_a_busy_decode_worker_costs_neither_ticket_nor_attempts() -> None:
             assert effects == [on.Cancel(attempt, Station.DECODE, D1)]
             now_s = journey.wake_at
             effects = journey.handle(on.Tick(), now_s)
-        assert on.Again(attempt + 1, "d1", "full", Left.TICKET) in effects
+        assert on.Again(attempt + 1, "d1", "full", Left.TICKET, "no_capacity") in effects
     journey.handle(on.PlacedDecode(20, D2), now_s)
     effects = journey.handle(on.Reserved(20), now_s)
     assert effects == [on.Start(20, D2, (70,), b"ticket", LIMITS.next_token_s)]
@@ -132,13 +132,15 @@ def test_a_ticket_is_renewed_while_it_waits_for_room_and_room_is_not_awaited_for
 def test_a_decode_worker_lost_before_the_kv_moved_leaves_the_ticket() -> None:
     journey = begin(*AT_HANDOFF, on.PlacedDecode(1, D1))
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    assert effects == [on.Cancel(1, Station.DECODE, D1), on.Again(2, "d1", "gone", Left.TICKET)]
+    again = on.Again(2, "d1", "gone", Left.TICKET, "worker_lost")
+    assert effects == [on.Cancel(1, Station.DECODE, D1), again]
 
 
 def test_a_decode_worker_lost_later_leaves_the_tokens() -> None:
     journey = begin(*AT_DECODE)
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    assert effects == [on.Cancel(1, Station.DECODE, D1), on.Again(2, "d1", "gone", Left.TOKENS)]
+    again = on.Again(2, "d1", "gone", Left.TOKENS, "worker_lost")
+    assert effects == [on.Cancel(1, Station.DECODE, D1), again]
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
     assert effects == [on.OpenPrefill(2, P2, (70, 71), LIMITS.first_token_s)]
 
@@ -147,7 +149,7 @@ def test_a_ticket_that_is_gone_means_computing_again_and_blames_prefill() -> Non
     journey = begin(*AT_START)
     gone = Lost("lapsed", code=TICKET_GONE)
     effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS)
+    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS, TICKET_GONE)
     assert {e for e in effects if isinstance(e, on.Cancel)} == {
         on.Cancel(1, Station.PREFILL, P1),
         on.Cancel(1, Station.DECODE, D1),
@@ -171,7 +173,7 @@ def test_a_ticket_that_went_with_a_lost_decode_worker_is_not_a_second_loss() -> 
     journey.handle(on.Failed(2, Station.DECODE, Lost("lapsed", code=TICKET_GONE)), 0.0)
     journey.handle(on.PlacedPrefill(3, P2), 0.0)
     effects = journey.handle(on.Failed(3, Station.PREFILL, Lost("two")), 0.0)
-    assert on.Again(4, "p2", "two", Left.TOKENS) in effects
+    assert on.Again(4, "p2", "two", Left.TOKENS, "worker_lost") in effects
 
 
 def test_a_router_that_knows_the_ticket_is_gone_places_the_prompt_anew() -> None:

@@ -12,16 +12,16 @@ CONTEXT = 1000
     ("effort", "default"), [(None, 8_192), (75, 65_536), (99, 65_536), (100, 131_072)]
 )
 def test_the_default_depends_on_how_hard_to_think(effort: int | None, default: int) -> None:
-    assert limits.output_limit(10, None, effort, 2**20) == default
+    assert limits.default_output(effort) == default
 
 
 def test_the_default_is_clipped_to_what_is_left() -> None:
-    assert limits.output_limit(990, None, 75, CONTEXT) == 10
-    assert limits.output_limit(CONTEXT - 1, None, 75, CONTEXT) == 1
+    assert limits.output_limit(990, None, 8192, CONTEXT) == 10
+    assert limits.output_limit(CONTEXT - 1, None, 8192, CONTEXT) == 1
 
 
 def test_an_explicit_limit_is_granted_to_the_last_token() -> None:
-    assert limits.output_limit(990, 10, None, CONTEXT) == 10
+    assert limits.output_limit(990, 10, 8192, CONTEXT) == 10
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_too_much_is_refused_in_the_words_that_clients_know(
     prompt_len: int, asked: int | None, total: int, output: int
 ) -> None:
     with pytest.raises(BadRequest) as caught:
-        limits.output_limit(prompt_len, asked, 75, CONTEXT)
+        limits.output_limit(prompt_len, asked, 8192, CONTEXT)
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.message == (
         f"This model's maximum context length is 1000 tokens. However, you requested {total} "

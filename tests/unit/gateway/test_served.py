@@ -10,7 +10,7 @@ import pytest
 from diptych.core.blocks import chain, scope
 from diptych.core.errors import Misconfigured, NotFound, Overloaded
 from diptych.gateway import served
-from diptych.gateway.api import read_chat
+from diptych.gateway.chat.request import read_chat
 from diptych.gateway.served import Identity
 from diptych.router.client import Fleet
 from diptych.text.markers import Marker
@@ -82,6 +82,18 @@ async def test_long_texts_are_tokenised_elsewhere_with_the_same_result(text: str
     assert list(prompt.hashes) == chain(prompt.scope, prompt.token_ids, 8)
     names = [thread.name for thread in threading.enumerate()]
     assert any(name.startswith("tokenize") for name in names) == (len(text) > 4096)
+    model.close()
+
+
+async def test_prompts_of_one_request_are_encoded_as_if_alone() -> None:
+    model = served.load(TINY, "m", MASTER, lambda: None)
+    identity = Identity(b"n" * 16, 100_000, 8)
+    prompts = [[Marker.BOS, "one"], [5, 6, 7] * 2000, ["three"]]
+    found = await model.encode_all(prompts, identity, "tenant", "user", "salt")
+    alone = [await model.encode(each, identity, "tenant", "user", "salt") for each in prompts]
+    assert found == alone
+    assert found[1].token_ids == (5, 6, 7) * 2000
+    assert any(thread.name.startswith("tokenize") for thread in threading.enumerate())
     model.close()
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diptych.text.image import MAX_TOKENS, Image, image_of
+from diptych.text.image import MAX_TOKENS, Image, image_of, low_detail
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,21 @@ def test_extreme_shapes_are_one_line() -> None:
 def test_an_image_without_pixels_is_refused(width: int, height: int) -> None:
     with pytest.raises(ValueError, match="pixels"):
         image_of(width, height)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "image"),
+    [
+        (4000, 3000, Image(12, 15)),
+        (3000, 4000, Image(15, 12)),
+        (1000, 1000, Image(15, 15)),
+        (4000, 1000, Image(7, 26)),
+        (100, 100, image_of(100, 100)),
+        (630, 476, image_of(630, 476)),
+        (8192, 1, image_of(630, 1)),
+    ],
+)
+def test_with_low_detail_the_long_side_is_bounded_first(
+    width: int, height: int, image: Image
+) -> None:
+    assert low_detail(width, height) == image

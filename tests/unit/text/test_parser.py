@@ -446,6 +446,41 @@ def test_a_token_is_settled_with_its_text() -> None:
     assert parser.sections == [Section.CONTENT, *[None] * (len(parser.sections) - 1)]
 
 
+def test_merged_reasoning_is_told_as_it_was_written() -> None:
+    text = "\n\nNeed\nit.\n</think>\n\nStop: it</think>\n"
+    seen = read(text, Opening.REASONING, merged=True, stops=["Need", "it</"])
+    assert seen == Seen(content="\n\nNeed\nit.\n</think>\n\nStop: it\n")
+    assert read("\nx", Opening.ANSWER, merged=True) == Seen(content="x")
+    parser = make(Opening.REASONING, merged=True, stops=["it"])
+    assert feed(parser, encode("Need it</think>x it y")).content == "Need it</think>x "
+    assert parser.stop == "it"
+    assert parser.sections[:2] == [Section.REASONING] * 2
+    assert parser.reasoning_tokens == len(encode("Need it"))
+
+
+def test_merged_reasoning_that_was_cut_has_no_end_marker() -> None:
+    assert feed(make(Opening.REASONING, merged=True), encode("Need"), cut=True).content == "Need"
+    seen = read("Need it." + CALL, Opening.REASONING, merged=True)
+    assert seen.content == "Need it." and len(seen.calls) == 1
+
+
+def test_the_marker_of_merged_reasoning_tells_of_its_token() -> None:
+    parser = make(Opening.REASONING, merged=True)
+    ids = encode("ab</think>c")
+    pieces = joined([piece for token_id in ids for piece in parser.push(token_id)])
+    assert [p.tokens for p in pieces if isinstance(p, Text)] == [tuple(range(len(ids)))]
+
+
+def test_special_tokens_without_a_meaning_are_shown_on_demand_only() -> None:
+    text: list[str | Marker] = ["a", Marker.FIM_HOLE, "b", Marker.TITLE, Marker.EOS, "c"]
+    ids = TOKENIZER.encode(text)
+    assert feed(make(Opening.ANSWER), ids).content == "abc"
+    shown = feed(make(Opening.ANSWER, special=True), ids).content
+    assert shown == f"a{Marker.FIM_HOLE.value}b{Marker.TITLE.value}c"
+    ended = TOKENIZER.encode(["a", Marker.USER, "b"])
+    assert feed(make(Opening.ANSWER, special=True), ended).content == "a"
+
+
 # Properties
 
 CORPUS = [
@@ -474,10 +509,13 @@ CORPUS = [
 ]
 
 
+@pytest.mark.parametrize("merged", [False, True], ids=["", "merged"])
 @pytest.mark.parametrize("tools", [TOOLS, ()], ids=["tools", "no tools"])
 @pytest.mark.parametrize(("opening", "text"), CORPUS)
-def test_every_split_gives_the_same(opening: Opening, text: str, tools: tuple[Tool, ...]) -> None:
-    how = {"tools": tools, "stops": ["\nUser:", "never"]}
+def test_every_split_gives_the_same(
+    opening: Opening, text: str, tools: tuple[Tool, ...], merged: bool
+) -> None:
+    how = {"tools": tools, "stops": ["\nUser:", "never"], "merged": merged}
     expected = read(text, opening, **how)
     segments = split(text, MARKERS)
 

@@ -10,7 +10,7 @@ from diptych.core.errors import TICKET_GONE, BadRequest, Lost, Overloaded
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
-from diptych.core.sampling import Sampling
+from diptych.core.sampling import Budget, Sampling
 from diptych.core.step import Logprob, Row
 from diptych.transport.wire import (
     error_from_pb,
@@ -43,6 +43,7 @@ GENERATION = Generation(
         allowed_token_ids=(7, 6),
         logprobs=0,
         prompt_logprobs=3,
+        thinking=Budget(0, (11, 12)),
     ),
     max_new=9,
     scope=bytes(range(16)),

@@ -1,7 +1,9 @@
 """Compiled grammars of one worker: tried elsewhere first, then compiled here, once, and kept."""
 
 import asyncio
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from diptych.core.errors import BadRequest
 from diptych.engine.grammar.backends import BackendName, Compiled, make_backend
@@ -23,12 +25,14 @@ class Grammars:
         backend: BackendName = "xgrammar",
         max_bytes: int = 1 << 30,
         limits: TrialLimits | None = None,
+        on_made: Callable[[float], None] = lambda took_s: None,
     ) -> None:
         self.vocabulary = vocabulary
         self._backend_name: BackendName = backend
         self._backend = make_backend(backend, vocabulary)
         self._trial = Trial(vocabulary, backend, limits)
         self._max_bytes = max_bytes
+        self._on_made = on_made
         self._kept: OrderedDict[str, Compiled] = OrderedDict()
         self._refused: OrderedDict[str, BadRequest] = OrderedDict()
         self._making: dict[str, asyncio.Task[Compiled]] = {}
@@ -84,6 +88,7 @@ class Grammars:
             task.exception()  # whoever asked for it may be gone: it counts as seen
 
     async def _make(self, constraint: Constraint, is_tried: bool) -> Compiled:
+        began_s = time.perf_counter()
         try:
             if not is_tried:
                 await self._trial.run(constraint)
@@ -93,6 +98,8 @@ class Grammars:
             if len(self._refused) > _KEPT_REFUSALS:
                 self._refused.popitem(last=False)
             raise
+        finally:
+            self._on_made(time.perf_counter() - began_s)
         self._kept[constraint.key] = compiled
         while self.size_bytes > self._max_bytes and len(self._kept) > 1:
             self._kept.popitem(last=False)

@@ -140,6 +140,8 @@ def from_tools(
     `allowed`: these tools alone; paths in errors count all `tools`. `opened`: the prompt already
     ends in the opening of the block. `answer`: the constraint of a plain answer, which stays
     possible unless calls are forced. None: nothing to enforce.
+
+    A forced call keeps to its tool's schema even where that is not strict, if we can enforce it.
     """
     held = [t for t in tools if only in (None, t.name) and (allowed is None or t.name in allowed)]
     is_forced = forced or only is not None
@@ -154,9 +156,10 @@ def from_tools(
         "tools": [
             [t.name, strict_parameters(t.parameters, _where(tools.index(t)))]
             if t.is_strict
-            else [t.name, None]
+            else [t.name, t.parameters if is_forced else None]
             for t in held
         ],
+        "loose": [t.name for t in held if not t.is_strict],
         "indexes": [tools.index(t) for t in held],
         "forced": is_forced,
         "parallel": parallel and only is None,

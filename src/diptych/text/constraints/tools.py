@@ -5,11 +5,13 @@ next turn's prompt says, and the cache hits. A string parameter is raw text up t
 every other value is JSON with Python's spacing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
+from diptych.core.errors import BadRequest
 from diptych.text.constraints.grammar import (
     ANY_TEXT,
+    EMPTY,
     NOTHING,
     Chars,
     Node,
@@ -35,6 +37,7 @@ from diptych.text.constraints.keywords import (
 )
 from diptych.text.constraints.references import resolve
 from diptych.text.constraints.schema import SchemaReader
+from diptych.text.constraints.soundness import sound
 
 DSML = "｜DSML｜"
 _MARK = Special(DSML)
@@ -52,14 +55,16 @@ def read_tool_calls(
     rules: dict[str, Node] = {}
     invocations: list[Node] = []
     tools = cast(list[tuple[str, object]], source["tools"])
+    loose = cast(list[str], source.get("loose", []))
     for index, (name, parameters) in zip(cast(list[int], source["indexes"]), tools, strict=True):
         param = f"tools[{index}].function"
         if any(c in name for c in '"<>\n'):
             raise invalid("this name cannot be written in a call", f"{param}.name")
-        if parameters is None:
-            body = _any_parameters(rules)
+        prefix = f"t{index}."
+        if name not in loose:
+            body = _Parameters(parameters, f"{param}.parameters", prefix, rules).body()
         else:
-            body = _Parameters(parameters, f"{param}.parameters", f"t{index}.", rules).body()
+            body = _loose(parameters, f"{param}.parameters", prefix, rules)
         rules[f"invoke{index}"] = seq(
             Text("<"), _MARK, Text(f' invoke name="{name}">\n'), body,
             Text("\n</"), _MARK, Text(" invoke>\n"),
@@ -73,6 +78,20 @@ def read_tool_calls(
     if answer is not None:
         return alt(answer, seq(repeat(Text("\n"), 0, 2), block)), rules
     return seq(ANY_TEXT, optional(block)), rules
+
+
+def _loose(schema: object, param: str, prefix: str, rules: dict[str, Node]) -> Node:
+    """Parameters of a schema that is kept to where that can be done, in its order and no others."""
+    if not isinstance(schema, dict) or not schema.get("properties"):
+        return _any_parameters(rules)
+    own: dict[str, Node] = {}
+    try:
+        body = _Parameters(schema, param, prefix, own).body()
+        sound({**own, "root": body}, param)
+    except BadRequest:
+        return _any_parameters(rules)
+    rules.update(own)
+    return body
 
 
 def _any_parameters(rules: dict[str, Node]) -> Node:
@@ -97,24 +116,45 @@ def _tag(name: Node, is_string: bool, value: Node) -> Node:
 
 
 class _Parameters:
-    """The parameters of one strict schema: all of them, in its order."""
+    """The parameters of one schema in its order; those that are not required may be missing."""
 
     def __init__(self, schema: object, param: str, prefix: str, rules: dict[str, Node]) -> None:
         self.schema = cast(Schema, schema)
         self.param = param
         self.rules = rules
+        self.prefix = prefix
         self.reader = SchemaReader(schema, PYTHON, param, prefix)
 
     def body(self) -> Node:
-        parts: list[Node] = []
-        for name, schema in cast(dict[str, object], self.schema["properties"]).items():
+        """Each with a line end before it, but for the first that is there."""
+        properties = cast(dict[str, object], self.schema["properties"])
+        required = self.schema.get("required", ())
+        found: list[tuple[Node, bool]] = []
+        for name, schema in properties.items():
             path = f"#.properties.{name}"
             if any(c in name for c in '"<>\n'):
                 raise invalid("this name cannot be written in a call", self.reader.at(path))
-            found = self.parameter(Text(name), schema, path, 0)
-            parts += [Text("\n"), found] if parts else [found]
+            is_required = isinstance(required, list) and name in required
+            found.append((self.parameter(Text(name), schema, path, 0), is_required))
         self.rules.update(self.reader.finish())
-        return seq(*parts)
+        if all(is_required for _, is_required in found):
+            lines = (seq(Text("\n"), node) if i else node for i, (node, _) in enumerate(found))
+            return seq(*lines)
+        return self.first_of(found)
+
+    def first_of(self, found: Sequence[tuple[Node, bool]]) -> Node:
+        """Any of them may be the first, up to one that is required; rules keep it linear."""
+        start: Node = EMPTY
+        after: Node = EMPTY
+        for number, (node, is_required) in reversed(list(enumerate(found))):
+            begun = seq(node, after)
+            start = begun if is_required else alt(begun, start)
+            line = seq(Text("\n"), node)
+            rest = seq(line if is_required else optional(line), after)
+            self.rules[f"{self.prefix}rest{number}"] = rest
+            self.rules[f"{self.prefix}from{number}"] = start
+            after, start = Rule(f"{self.prefix}rest{number}"), Rule(f"{self.prefix}from{number}")
+        return start
 
     def parameter(self, name: Node, schema: object, path: str, hops: int) -> Node:
         """One parameter: its string values raw, the others as JSON."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diptych.gateway.access import admin_route_of
 from diptych.gateway.tenancy.keys import Scope
 from diptych.testing.clock import settle
 
@@ -242,7 +243,7 @@ async def test_running_requests_are_listed_without_text_and_can_be_ended(admin: 
 
 async def test_a_log_level_holds_for_a_while(admin: Any) -> None:
     await admin.log_in()
-    logger = logging.getLogger("diptych.gateway.chat")
+    logger = logging.getLogger("diptych.gateway.endpoint")
     before = logger.level
     body = {"logger": logger.name, "level": "debug", "ttl_s": 0.05}
     await admin.call("POST", "/log-level", json=body)
@@ -271,8 +272,7 @@ async def test_data_of_a_key_or_a_user_is_deleted_with_a_receipt(admin: Any) -> 
 async def test_what_this_deployment_cannot_do_says_so(admin: Any) -> None:
     await admin.log_in()
     for method, path in (
-        ("POST", "/workers/w/drain"),
-        ("POST", "/scale"),
+        ("POST", "/workers/w/restart"),
         ("POST", "/cache/flush"),
         ("PATCH", "/config"),
         ("GET", "/operations/o"),
@@ -294,3 +294,13 @@ async def test_the_document_names_every_path_and_no_422(admin: Any) -> None:
             assert "422" not in operation["responses"]
             assert "401" in operation["responses"]
     assert "ValidationError" not in str(document)
+
+
+async def test_every_route_has_a_name_without_ids_for_metrics(admin: Any) -> None:
+    paths = (await admin.http.get("/openapi.json")).json()["paths"]
+    names = {admin_route_of(path) for path in paths}
+    assert {path for path in paths if admin_route_of(path) == "other"} == set()
+    assert "/admin/v1/keys" in names
+    assert not any("{" in name for name in names)
+    for path in ("/admin/v1/nonsense", "/v1/models", "/admin/v1"):
+        assert admin_route_of(path) == "other"

@@ -51,8 +51,8 @@ class Guarded:
         self.office = office
         self.app = app.build(
             site.served,
-            site.chat,
-            site.pipeline.measures,
+            site.traffic,
+            site.pipeline,
             lambda: site.is_connected,
             office.door,
         )

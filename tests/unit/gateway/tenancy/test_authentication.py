@@ -10,6 +10,7 @@ from diptych.gateway.errors import headers as error_headers
 from diptych.gateway.tenancy.authentication import (
     CANARY,
     Authentication,
+    Why,
     canary_token,
     refuse_open_port,
 )
@@ -118,7 +119,15 @@ async def test_all_wrong_keys_get_the_same_answer(place: Place) -> None:
         assert (error.http_status, error.code) == (401, "invalid_api_key")
         assert error_headers(error) == {"www-authenticate": "Bearer"}
     assert await place.ask(valid)
-    assert place.authentication.num_failures == len(wrong)
+    assert place.authentication.failures == {
+        Why.MISSING: 1,
+        Why.SEVERAL: 1,
+        Why.MALFORMED: 4,
+        Why.WRONG: 2,
+        Why.EXPIRED: 2,
+        Why.ADDRESS: 1,
+        Why.TOO_OFTEN: 0,
+    }
 
 
 async def test_a_key_may_come_in_either_header_or_the_same_in_both(place: Place) -> None:
@@ -187,7 +196,7 @@ async def test_strangers_cannot_fill_the_audit_log(place: Place) -> None:
     for number in range(200):
         assert (await place.refusal({}, f"192.0.2.{number}")).http_status == 401
     assert len(place.failures) == 60
-    assert place.authentication.num_failures == 200
+    assert place.authentication.failures.total() == 200
 
 
 async def test_the_platform_may_ask_itself(place: Place) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
+from diptych.gateway import playground
 from diptych.gateway.tenancy.desk import Actor
 from diptych.gateway.tenancy.door import duration
 from diptych.gateway.tenancy.keys import Limits, Scope
@@ -52,6 +53,14 @@ async def test_probes_need_no_key(guard: Guard, path: str) -> None:
     guarded = guard("x", EOS)
     await guarded.key()
     assert (await guarded.http.get(path)).status_code == 200
+
+
+async def test_the_page_needs_no_key(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    await guarded.key()
+    for route in playground.routes():
+        assert (await guarded.http.get(route.path)).status_code == 200
+    assert (await guarded.http.get("/playground/nothing")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/embeddings", "/nowhere", "/v1/models/tiny"])
@@ -101,7 +110,7 @@ async def test_a_key_without_the_scope_or_the_model_is_forbidden(guard: Guard) -
     assert (await guarded.ask(key, model="none")).status_code == 404
 
 
-async def test_requests_a_minute_are_limited_and_told(guard: Guard) -> None:
+async def test_t105_requests_a_minute_are_limited_and_told(guard: Guard) -> None:
     guarded = guard("x", EOS)
     key = await guarded.key(requests_per_min=3)
     for left in (2, 1, 0):
@@ -283,7 +292,7 @@ async def test_a_bug_of_ours_is_not_billed_either(
     async def break_down(*_: object) -> None:
         raise KeyError("bug")
 
-    monkeypatch.setattr(guarded.site.chat, "_generate", break_down)
+    monkeypatch.setattr(guarded.site.pipeline, "run", break_down)
     reply = await guarded.ask(None, stream=stream)
     assert reply.status_code == 500
     total = (await totals(guarded))["anonymous"]
@@ -310,6 +319,28 @@ async def test_two_tenants_never_share_a_cache_scope(guard: Guard) -> None:
             seen.add(scope)
 
 
+@pytest.mark.parametrize(
+    ("own", "priority", "expected"),
+    [
+        ("interactive", -3, "interactive"),
+        ("interactive", 0, "interactive"),
+        ("interactive", 1, "normal"),
+        ("interactive", 2, "batch"),
+        ("normal", 1, "batch"),
+        ("gold", 1, "batch"),
+        ("batch", 9, "batch"),
+        ("batch", -9, "batch"),
+    ],
+)
+async def test_a_priority_lowers_the_class_of_a_key_and_never_raises_it(
+    guard: Guard, own: str, priority: int, expected: str
+) -> None:
+    guarded = guard("x", EOS)
+    await guarded.ask(await guarded.key(priority_class=own), priority=priority)
+    assert guarded.site.hops.wants[-1].priority_class == expected
+    assert guarded.site.hops.generations[-1].priority == expected
+
+
 async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
     guarded = guard("x", EOS)
     await guarded.ask(await guarded.key(tenant="acme", priority_class="batch"))
@@ -317,6 +348,17 @@ async def test_router_and_engine_hear_tenant_and_class(guard: Guard) -> None:
     assert (want.tenant, want.priority_class) == ("acme", "batch")
     generation = guarded.site.hops.generations[-1]
     assert (generation.tenant, generation.priority) == ("acme", "batch")
+
+
+async def test_a_key_says_how_long_its_prompts_are_kept(guard: Guard) -> None:
+    guarded = guard("x", EOS)
+    for retention in ("agent", "none"):
+        assert (await guarded.ask(await guarded.key(retention=retention))).status_code == 200
+        assert guarded.site.hops.generations[-1].retention == retention
+    assert (await guarded.ask(await guarded.key())).status_code == 200
+    assert guarded.site.hops.generations[-1].retention == "chat"
+    with pytest.raises(BadRequest, match="retention: expected one of chat"):
+        await guarded.key(retention="forever")
 
 
 async def test_a_class_that_engines_do_not_know_is_normal_to_them(guard: Guard) -> None:

@@ -1,0 +1,1 @@
+"""Anthropic's Messages, said in chat requests: blocks in, blocks out."""

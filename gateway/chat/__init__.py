@@ -1,0 +1,1 @@
+"""Chat completions: messages in, one answer for each choice out."""

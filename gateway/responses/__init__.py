@@ -1,0 +1,1 @@
+"""OpenAI's Responses without storage, said in chat requests: items in, items out."""

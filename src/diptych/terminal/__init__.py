@@ -1,0 +1,1 @@
+"""`diptych chat`: a conversation in the terminal, over HTTP, with any gateway."""

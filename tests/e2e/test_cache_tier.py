@@ -1,0 +1,161 @@
+"""Conversations over the cache tier: wherever their KV is found, the tokens are the same."""
+
+import asyncio
+import os
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from diptych.testing.clock import settle
+from diptych.testing.platform import MODEL, Platform, platform
+
+NUM_CONVERSATIONS = 20
+MAX_TOKENS = 12
+AT_ONCE = 4
+FLAGS = ("--prefill", "2", "--decode", "1")
+WORDS = ("stone", "river", "count", "twice", "wide", "nobody", "seven", "blue", "lamp", "paper")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request gave, and where its prompt was found."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    prompt_tokens: int
+    cached: int
+    tiers: dict[str, int]
+
+
+@dataclass
+class Conversation:
+    """Messages, and how its answers are drawn."""
+
+    number: int
+    messages: list[dict[str, str]]
+
+    @classmethod
+    def begun(cls, number: int) -> "Conversation":
+        draw = random.Random(number)
+        text = " ".join(draw.choice(WORDS) for _ in range(draw.randrange(60, 260)))
+        return cls(number, [{"role": "user", "content": text}])
+
+    def gone_on(self, answer: Answer) -> "Conversation":
+        draw = random.Random(-self.number - 1)
+        more = " ".join(draw.choice(WORDS) for _ in range(draw.randrange(5, 60)))
+        said = [{"role": "assistant", "content": answer.text}, {"role": "user", "content": more}]
+        return Conversation(self.number, [*self.messages, *said])
+
+
+class Asker:
+    """Asks a platform, a few at a time."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def all(self, conversations: list[Conversation], salt: str = "") -> list[Answer]:
+        return await asyncio.gather(*(self.one(c, salt) for c in conversations))
+
+    async def one(self, conversation: Conversation, salt: str = "") -> Answer:
+        body: dict[str, Any] = {
+            "model": MODEL,
+            "messages": conversation.messages,
+            "max_tokens": MAX_TOKENS,
+            "seed": conversation.number,
+            "ignore_eos": True,
+            "return_token_ids": True,
+            "thinking": {"type": "disabled"},
+        }
+        if salt:
+            body["cache_salt"] = salt
+        async with self._turn:
+            reply = await self._client.post("/v1/chat/completions", json=body)
+        assert reply.status_code == 200, reply.text
+        found = reply.json()
+        (choice,), usage = found["choices"], found["usage"]
+        details = usage["prompt_tokens_details"]
+        return Answer(
+            tuple(choice["token_ids"]),
+            choice["message"]["content"],
+            usage["prompt_tokens"],
+            details["cached_tokens"],
+            details.get("cached_tokens_by_tier", {}),
+        )
+
+
+def share_found(answers: list[Answer], tier: str) -> float:
+    """Answers of which some of the prompt came from there."""
+    return sum(answer.tiers.get(tier, 0) > 0 for answer in answers) / len(answers)
+
+
+def ids(answers: list[Answer]) -> list[tuple[int, ...]]:
+    return [answer.token_ids for answer in answers]
+
+
+async def kill_prefill(running: Platform) -> None:
+    """All prefill workers lose their pages; the store keeps its memory."""
+    old = running.pids("prefill")
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+    await settle(
+        lambda: not set(running.pids("prefill")) & set(old) and bool(running.status().get("ready")),
+        within_s=40,
+    )
+
+
+@pytest.mark.timeout(400)
+async def test_a_hit_of_any_tier_gives_the_tokens_of_a_cold_run(tmp_path: Path) -> None:
+    first = [Conversation.begun(number) for number in range(NUM_CONVERSATIONS)]
+    with platform(tmp_path, *FLAGS) as running:
+        async with httpx.AsyncClient(base_url=running.base_url, timeout=120) as client:
+            asker = Asker(client)
+            cold = await asker.all(first)
+            assert not any(answer.cached for answer in cold)
+            again = await asker.all(first)  # on the same worker, or another one by the tier
+            assert ids(again) == ids(cold)
+            assert all(a.cached > 0 for a in again if a.prompt_tokens > 300)
+            second = [c.gone_on(answer) for c, answer in zip(first, cold, strict=True)]
+            apart = await asker.all(second, salt="apart")
+            assert not any(answer.cached for answer in apart)
+            assert ids(await asker.all(second)) == ids(apart)
+            await kill_prefill(running)
+            brought = await asker.all(second)
+            assert ids(brought) == ids(apart)
+            assert share_found(brought, "memory") > 0.5
+            running.wait_for_baseline()
+    with platform(tmp_path, *FLAGS) as running:  # every process is new
+        async with httpx.AsyncClient(base_url=running.base_url, timeout=120) as client:
+            asker = Asker(client)
+            stored = await asker.all(second)
+            assert ids(stored) == ids(apart)
+            assert share_found(stored, "disk") > 0.5
+            for answer in stored:
+                assert answer.cached <= answer.prompt_tokens
+                assert sum(answer.tiers.values()) in (0, answer.cached)
+            running.wait_for_baseline()
+
+
+@pytest.mark.timeout(200)
+async def test_a_tier_that_dies_is_missed_by_nobody(tmp_path: Path) -> None:
+    """F13: reads miss, writes are dropped, answers stay; when it is back, it is used again."""
+    talks = [Conversation.begun(number) for number in range(6)]
+    with platform(tmp_path, *FLAGS) as running:
+        async with httpx.AsyncClient(base_url=running.base_url, timeout=60) as client:
+            asker = Asker(client)
+            cold = await asker.all(talks)
+            (store,) = running.pids("store")
+            os.kill(store, signal.SIGSTOP)
+            try:
+                await kill_prefill(running)
+                assert ids(await asker.all(talks)) == ids(cold)
+            finally:
+                os.kill(store, signal.SIGCONT)
+            os.kill(store, signal.SIGKILL)
+            assert ids(await asker.all(talks, salt="other")) == ids(cold)
+            running.wait_for_baseline()
