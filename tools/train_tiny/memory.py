@@ -85,7 +85,8 @@ class BinMemory:
 
     def index_tiles(self, layer: int) -> Iterator[Tensor]:
         ratio, length = self.spec.layers[layer].ratio, self._bins.length
-        keys = self._index_keys[layer].unflatten(0, (-1, length // ratio))
+        stored = self._index_keys[layer]
+        keys = stored.view(-1, length // ratio, stored.shape[1])
         return Tiles(keys, self._starts // ratio, length)  # type: ignore[return-value]
 
     def entries(self, layer: int, selected: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from diptych.model.layers import linear, sigmoid, silu
 from diptych.model.mhc import Mix, MixWeights
 from diptych.model.moe import MoeWeights
 from diptych.model.numerics import Numerics
-from diptych.model.rope import Turn
+from diptych.model.rope import Turn, frequencies, turn
 from diptych.model.spec import ModelSpec
 from train_tiny.memory import BinMemory, Bins, Tiles
 
@@ -67,7 +67,7 @@ def replaced(
         (indexer, "candidates", candidates),
         (attention, "sparse_attention", _attention(memory, record)),
         (moe, "mixture", mixture),
-        *([(mhc, "split", _split(sinkhorn))] if sinkhorn else []),
+        *([(mhc, "split", mix_split(sinkhorn))] if sinkhorn else []),
     )
     patches = [patch.object(module, name, value) for module, name, value in new]
     for each in patches:
@@ -79,7 +79,6 @@ def replaced(
             each.stop()
 
 
-_ORIGINAL_PLACE = decoder.place
 _ORIGINAL_QUERY = indexer.index_query
 _ORIGINAL_SELECT = indexer.select
 _ORIGINAL_CANDIDATES = indexer.candidates
@@ -89,12 +88,12 @@ def _place(bins: Bins) -> Callable[[ModelSpec, Numerics, Tensor, int], Place]:
     """`decoder.place`, entries counted from the bin's start, and no wait for the largest."""
 
     def place(spec: ModelSpec, numerics: Numerics, positions: Tensor, ratio: int) -> Place:
-        frequency = decoder.frequencies(spec.rope, compressed=ratio > 0)
+        frequency = frequencies(spec.rope, compressed=ratio > 0)
         frequency = frequency.to(positions.device, non_blocking=True)
-        here = decoder.turn(frequency, positions, numerics.dtype)
+        here = turn(frequency, positions, numerics.dtype)
         start = here
         if ratio > 1:
-            start = decoder.turn(frequency, positions - positions % ratio, numerics.dtype)
+            start = turn(frequency, positions - positions % ratio, numerics.dtype)
         visible = (bins.starts + positions + 1) // max(ratio, 1)
         return Place(here, start, visible, bins.length)
 
@@ -175,13 +174,13 @@ def mixture(
     x, limit = numerics.fp8(x), spec.swiglu_limit
     gate = numerics.bf16(linear(x, _wide(weights.w1, weights.shared_w1))).clamp_max(limit)
     up = numerics.bf16(linear(x, _wide(weights.w3, weights.shared_w3))).clamp(-limit, limit)
-    inner = (silu_fused(gate) * up).unflatten(1, (-1, spec.expert_dim)) * share.unsqueeze(2)
+    inner = (_silu(gate) * up).view(len(x), -1, spec.expert_dim) * share.unsqueeze(2)
     inner = numerics.fp8(numerics.bf16(inner)).flatten(1)
     down = torch.cat((weights.w2, weights.shared_w2.unsqueeze(0))).transpose(0, 1).flatten(1)
     return numerics.bf16(linear(inner, down))
 
 
-def silu_fused(x: Tensor) -> Tensor:
+def _silu(x: Tensor) -> Tensor:
     """`layers.silu` in one kernel."""
     return F.silu(x) if x.is_cuda else silu(x)
 
@@ -190,7 +189,7 @@ def _wide(routed: Tensor, shared: Tensor) -> Tensor:
     return torch.cat((routed, shared.unsqueeze(0))).flatten(0, 1)
 
 
-def _split(sinkhorn: Sinkhorn) -> Callable[[MixWeights, ModelSpec, Tensor], Mix]:
+def mix_split(sinkhorn: Sinkhorn) -> Callable[[MixWeights, ModelSpec, Tensor], Mix]:
     """`mhc.split` with the iterations in one kernel."""
 
     def split(weights: MixWeights, spec: ModelSpec, scores: Tensor) -> Mix:

@@ -53,7 +53,7 @@ def _begin(name: str, entry: Entry, spec: ModelSpec, random: torch.Generator) ->
     for pattern, (mean, spread) in _BEGINNINGS.items():
         if fnmatchcase(name, pattern):
             return normal * spread + mean
-    return normal * entry.shape[-1] ** -0.5
+    return normal * float(entry.shape[-1] ** -0.5)
 
 
 def _mix_base(normal: Tensor, streams: int) -> Tensor:

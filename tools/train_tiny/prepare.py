@@ -5,8 +5,9 @@ Every source is drawn from its own seed; one document in a hundred, chosen by it
 
 import argparse
 import hashlib
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.progress import track
@@ -65,7 +66,10 @@ def sentences(packages: Packages) -> list[str]:
 
 
 def published(
-    rng: random.Random, question: str, functions: list[dict[str, object]], truth: list[dict[str, object]]
+    rng: random.Random,
+    question: str,
+    functions: list[dict[str, object]],
+    truth: list[dict[str, object]],
 ) -> Dialogue:
     """A question of BFCL with one of its accepted answers."""
     tools = [
@@ -76,7 +80,7 @@ def published(
     for call in truth:
         for name, accepted in call.items():
             assert isinstance(accepted, dict)
-            made.append((name, {k: v[0] for k, v in accepted.items() if v[0] != ""}))
+            made.append((name, {k: v[0] for k, v in accepted.items() if v and v[0] != ""}))
     return calls.given(question, tools, made, rng)
 
 
@@ -87,8 +91,9 @@ def plain_schema(schema: object) -> object:
     """A schema with JSON Schema's names of types."""
     if isinstance(schema, dict):
         plain = {k: plain_schema(v) for k, v in schema.items()}
-        if isinstance(plain.get("type"), str):
-            plain["type"] = _TYPES.get(plain["type"], plain["type"])
+        kind = plain.get("type")
+        if isinstance(kind, str):
+            plain["type"] = _TYPES.get(kind, kind)
         return plain
     return [plain_schema(x) for x in schema] if isinstance(schema, list) else schema
 
@@ -101,30 +106,49 @@ def draws(name: str, draw: Draw, count: int, tokenizer: Tokenizer, seed: int) ->
             yield made
 
 
+def taught(file: Path, seed: int) -> Iterator[Dialogue]:
+    """What the teacher said, one or two questions a dialogue."""
+    rng = random.Random(f"{seed}/{file.stem}")
+    pairs_left = [json.loads(line) for line in file.read_text().splitlines()]
+    while pairs_left:
+        picked = [pairs_left.pop() for _ in range(min(rng.choice((1, 1, 2)), len(pairs_left)))]
+        yield talk.chat_of(rng, [text for pair in picked for text in pair])
+
+
 def is_held_out(made: Document) -> bool:
     return hashlib.blake2b(made.ids.tobytes(), digest_size=2).digest()[0] < 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--packages", type=Path, required=True, help="folder of archives")
+    parser.add_argument("--packages", type=Path, help="folder of archives")
+    parser.add_argument("--teacher", type=Path, help="only this: what the teacher said, .jsonl")
     parser.add_argument("--model", type=Path, required=True, help="folder of the tokenizer")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of documents")
+    parser.add_argument("--only", nargs="*", default=list(COUNTS), help="sources to draw")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizers.load(options.model)
-    for name, draw in sources(Packages(options.packages)).items():
+    if options.teacher:
+        told = [document(d, tokenizer) for d in taught(options.teacher, options.seed)]
+        store(options.out, options.teacher.stem, told)
+        return
+    drawn = sources(Packages(options.packages))
+    for name in options.only:
         count = int(COUNTS[name] * options.scale)
-        every = list(
-            track(draws(name, draw, count, tokenizer, options.seed), description=name, total=count)
-        )
-        held_out = [d for d in every if is_held_out(d)]
-        shards.save(options.out / f"{name}.npz", [d for d in every if not is_held_out(d)])
-        if held_out:
-            shards.save(options.out / f"held-out-{name}.npz", held_out)
-        print(f"{name}: {len(every):,} documents, {sum(len(d.ids) for d in every):,} tokens")
+        made = draws(name, drawn[name], count, tokenizer, options.seed)
+        store(options.out, name, list(track(made, description=name, total=count)))
+
+
+def store(folder: Path, name: str, every: Sequence[Document]) -> None:
+    """The documents as two shards: to train on, and held out."""
+    held_out = [d for d in every if is_held_out(d)]
+    shards.save(folder / f"{name}.npz", [d for d in every if not is_held_out(d)])
+    if held_out:
+        shards.save(folder / f"{shards.HELD_OUT}{name}.npz", held_out)
+    print(f"{name}: {len(every):,} documents, {sum(len(d.ids) for d in every):,} tokens")
 
 
 if __name__ == "__main__":

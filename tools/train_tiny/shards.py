@@ -14,6 +14,7 @@ import numpy.typing as npt
 from train_tiny.memory import ALIGNMENT
 
 LENGTHS = (512, 2048)  # rows of a short and of a long bin
+HELD_OUT = "held-out-"  # begins the name of a shard that is never trained on
 PROMPT_WEIGHT = 0.1  # in the loss, of what the assistant does not say
 Ids = npt.NDArray[np.uint16]
 

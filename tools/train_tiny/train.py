@@ -18,12 +18,13 @@ from torch import Tensor
 from diptych.model.ngrams import Hashing, compression_map
 from diptych.model.spec import ModelSpec
 from train_tiny import parameters, shards
+from train_tiny.operations import Sinkhorn
 from train_tiny.optimiser import Optimiser
 from train_tiny.shards import Document, Feed
 from train_tiny.step import Model, Outcome, on, run
 
 STATE = "state.pt"
-HELD_OUT = "held-out-"  # begins the name of a shard that is never trained on
+ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Plan:
     """Rates and phases; shares are of the whole time."""
 
     seconds: float
-    rows: int = 65_536  # a step
+    rows: int = ROWS  # a step
     warm_up: int = 60  # steps
     adam_rate: float = 4e-3
     muon_rate: float = 2e-2
@@ -117,10 +118,12 @@ def build(spec_folder: Path, device: str, seed: int) -> Model:
     tensors = {}
     for name, value in parameters.initial(spec, seed).items():
         tensors[name] = value.to(device).requires_grad_(parameters.is_trained(name))
-    sinkhorn = None
+    iterations: Sinkhorn | None = None
     if device == "cuda":
         from train_tiny.sinkhorn import sinkhorn  # needs Triton and a GPU
-    return Model(spec, tensors, on(hashing, device), sinkhorn)
+
+        iterations = sinkhorn
+    return Model(spec, tensors, on(hashing, device), iterations)
 
 
 @torch.no_grad()
@@ -139,8 +142,8 @@ def load_shards(folder: Path) -> tuple[list[Document], dict[str, list[Document]]
     """Documents to train on, and those held out, by the name of their shard."""
     train, held_out = [], {}
     for path in sorted(folder.glob("*.npz")):
-        if path.name.startswith(HELD_OUT):
-            held_out[path.stem.removeprefix(HELD_OUT)] = shards.load(path)
+        if path.name.startswith(shards.HELD_OUT):
+            held_out[path.stem.removeprefix(shards.HELD_OUT)] = shards.load(path)
         else:
             train += shards.load(path)
     return train, held_out
@@ -153,7 +156,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="of training, all runs")
     parser.add_argument("--stop-after", type=float, default=math.inf, help="seconds of this run")
-    parser.add_argument("--rows", type=int, default=Plan.rows, help="tokens a step")
+    parser.add_argument("--rows", type=int, default=ROWS, help="tokens a step")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -207,7 +210,7 @@ def follow(
 
 
 def load_line(outcome: Outcome) -> str:
-    """How evenly the experts of each layer are used: the least and the most, in parts of the mean."""
+    """The least and the most used expert of each layer, in parts of the mean."""
     loads = [got / got.mean() for got in outcome.experts.values()]
     return "experts " + " ".join(f"{g.min().item():.2f}-{g.max().item():.2f}" for g in loads)
 

@@ -24,7 +24,7 @@ def cut(source: dict[str, object], num_merges: int = NUM_MERGES) -> dict[str, ob
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
     texts = [*first, *alphabet, *("".join(pair) for pair in pairs)]
     vocab = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    kept = []
+    kept: list[dict[str, object]] = []
     for token in added:
         token["content"] = RENAMED.get(token["id"], token["content"])
         if PLACEHOLDER not in token["content"]:

@@ -58,7 +58,10 @@ def _time(rng: random.Random, v: Sequence[object]) -> tuple[object, str]:
 
 
 def _done(template: str) -> Callable[[random.Random, Sequence[object]], tuple[object, str]]:
-    return lambda rng, v: (rng.choice(({"ok": True}, "done", {"status": "ok"})), template.format(*v))
+    return lambda rng, v: (
+        rng.choice(({"ok": True}, "done", {"status": "ok"})),
+        template.format(*v),
+    )
 
 
 def _rate(rng: random.Random, v: Sequence[object]) -> tuple[object, str]:
@@ -103,7 +106,9 @@ def _translated(rng: random.Random, v: Sequence[object]) -> tuple[object, str]:
 
 CITY = Slot(("city", "location", "place", "town"), "string", "Name of the city", one(w.CITIES))
 ROOM = Slot(("room", "area", "location"), "string", "The room", one(w.ROOMS))
-PERSON = Slot(("name", "person", "contact", "recipient"), "string", "Name of the person", one(w.FIRST))
+PERSON = Slot(
+    ("name", "person", "contact", "recipient"), "string", "Name of the person", one(w.FIRST)
+)
 DAY = Slot(("day", "date", "weekday"), "string", "Day of the week", one(w.DAYS))
 A = Slot(("a", "x", "first", "num1"), "integer", "First number", number(1, 999))
 B = Slot(("b", "y", "second", "num2"), "integer", "Second number", number(1, 999))
@@ -194,18 +199,48 @@ def make_task(rng: random.Random, made: Made) -> Task:
     return Task(question, made.tool.name, arguments, answered, answer)
 
 
-VERBS = ("get", "set", "make", "find", "update", "delete", "check", "start", "stop", "open", "list", "count", "move", "send", "read")
+VERBS = (
+    "get",
+    "set",
+    "make",
+    "find",
+    "update",
+    "delete",
+    "check",
+    "start",
+    "stop",
+    "open",
+    "list",
+    "count",
+    "move",
+    "send",
+    "read",
+)
 _ABOUT = ("{verb} the {noun}", "{verb} a {noun}", "Use this to {verb} a {noun}")
 
 
 def invented(rng: random.Random) -> Family:
     """A tool nobody has, so that names are read from the prompt and not known by heart."""
-    verb, noun = rng.choice(VERBS), rng.choice(w.THINGS + w.ANIMALS + w.PRODUCTS + w.JOBS + w.TOPICS)
-    keys = rng.sample(w.THINGS + w.TOPICS + ["width", "height", "speed", "level", "mode", "owner", "code", "date", "kind", "unit"], rng.randint(1, 3))
+    verb, noun = (
+        rng.choice(VERBS),
+        rng.choice(w.THINGS + w.ANIMALS + w.PRODUCTS + w.JOBS + w.TOPICS),
+    )
+    keys = rng.sample(
+        w.THINGS
+        + w.TOPICS
+        + ["width", "height", "speed", "level", "mode", "owner", "code", "date", "kind", "unit"],
+        rng.randint(1, 3),
+    )
     slots = tuple(_invented_slot(rng, key) for key in keys)
     told = " and ".join(f"{key} {{{i}}}" for i, key in enumerate(keys))
-    utterances = (f"{verb.capitalize()} the {noun} with {told}.", f"Please {verb} a {noun}: {told}.", f"I want to {verb} the {noun}, {told}.")
-    joined = rng.choice((f"{verb}_{noun}", f"{noun}_{verb}", f"{verb}{noun.capitalize()}", f"{noun}.{verb}"))
+    utterances = (
+        f"{verb.capitalize()} the {noun} with {told}.",
+        f"Please {verb} a {noun}: {told}.",
+        f"I want to {verb} the {noun}, {told}.",
+    )
+    joined = rng.choice(
+        (f"{verb}_{noun}", f"{noun}_{verb}", f"{verb}{noun.capitalize()}", f"{noun}.{verb}")
+    )
     about = tuple(form.format(verb=verb, noun=noun) for form in _ABOUT)
     return Family((joined,), about, slots, utterances, (), len(slots), _done(f"I used {joined}."))
 
@@ -250,21 +285,36 @@ def draw(rng: random.Random) -> Dialogue:
     return Dialogue(tuple(messages), effort(rng), tools=tuple(made.tool for made in tools))
 
 
-def given(question: str, tools: Sequence[Tool], calls: Sequence[tuple[str, Values]], rng: random.Random) -> Dialogue:
+def given(
+    question: str, tools: Sequence[Tool], calls: Sequence[tuple[str, Values]], rng: random.Random
+) -> Dialogue:
     """One question answered by known calls."""
-    made = [ToolCall(f"call_{i}", name, json.dumps(values, ensure_ascii=False)) for i, (name, values) in enumerate(calls)]
-    return Dialogue((user(question), assistant("", _plan(calls), made)), effort(rng), tools=tuple(tools))
+    made = [
+        ToolCall(f"call_{i}", name, json.dumps(values, ensure_ascii=False))
+        for i, (name, values) in enumerate(calls)
+    ]
+    return Dialogue(
+        (user(question), assistant("", _plan(calls), made)), effort(rng), tools=tuple(tools)
+    )
 
 
 def _plan(calls: Sequence[tuple[str, Values]]) -> str:
-    told = [f"{name} with " + (", ".join(f"{k} = {v}" for k, v in values.items()) or "nothing") for name, values in calls]
+    told = [
+        f"{name} with " + (", ".join(f"{k} = {v}" for k, v in values.items()) or "nothing")
+        for name, values in calls
+    ]
     return "I need the tool " + ", and ".join(told) + "."
 
 
 def _called(rng: random.Random, tasks: Sequence[Task], tag: str) -> list[Message]:
     calls = [(t.name, t.arguments) for t in tasks]
-    made = [ToolCall(f"call_{tag}_{i}", name, json.dumps(values, ensure_ascii=False)) for i, (name, values) in enumerate(calls)]
-    question = politely(rng, tasks[0].question) if len(tasks) == 1 else " ".join(t.question for t in tasks)
+    made = [
+        ToolCall(f"call_{tag}_{i}", name, json.dumps(values, ensure_ascii=False))
+        for i, (name, values) in enumerate(calls)
+    ]
+    question = (
+        politely(rng, tasks[0].question) if len(tasks) == 1 else " ".join(t.question for t in tasks)
+    )
     messages = [user(question), assistant("", _plan(calls), made)]
     for call, task in zip(made, tasks, strict=True):
         text = task.result if isinstance(task.result, str) else json.dumps(task.result)

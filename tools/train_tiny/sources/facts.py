@@ -34,9 +34,22 @@ def _country(rng: random.Random, tables: Tables) -> Turn:
         ((f"What is the currency of {c.name}?", f"Which currency does {c.name} use?"), f"The currency code of {c.name} is {c.currency}."),
     ]  # fmt: skip
     if c.languages:
-        options.append(((f"Which language is spoken in {c.name}?", f"What language do people speak in {c.name}?"), f"In {c.name}, people speak {' and '.join(c.languages[:2])}."))
+        options.append(
+            (
+                (
+                    f"Which language is spoken in {c.name}?",
+                    f"What language do people speak in {c.name}?",
+                ),
+                f"In {c.name}, people speak {' and '.join(c.languages[:2])}.",
+            )
+        )
     if c.demonym:
-        options.append(((f"What do you call a person from {c.name}?",), f"A person from {c.name} is called {c.demonym}."))
+        options.append(
+            (
+                (f"What do you call a person from {c.name}?",),
+                f"A person from {c.name} is called {c.demonym}.",
+            )
+        )
     questions, answer = options[0] if rng.random() < 0.4 else rng.choice(options)
     return asked(rng, rng.choice(questions)), f"The user asks about {c.name}. {answer}", answer
 
@@ -53,9 +66,28 @@ def _element(rng: random.Random, tables: Tables) -> Turn:
 
 def _word(rng: random.Random, tables: Tables) -> Turn:
     s = rng.choice(tables.senses)
-    question = rng.choice((f"What does {s.word} mean?", f"What does the word {s.word} mean?", f"Define {s.word}.", f"What is the meaning of {s.word}?", f"Explain the word {s.word}."))
-    article = {"noun": "a noun", "verb": "a verb", "adj": "an adjective", "adv": "an adverb"}[s.kind]
-    answer = rng.choice((f"{s.word.capitalize()} means: {s.meaning}.", f"{s.word.capitalize()} is {article}. It means: {s.meaning}."))
+    question = rng.choice(
+        (
+            f"What does {s.word} mean?",
+            f"What does the word {s.word} mean?",
+            f"Define {s.word}.",
+            f"What is the meaning of {s.word}?",
+            f"Explain the word {s.word}.",
+        )
+    )
+    article = {"noun": "a noun", "verb": "a verb", "adj": "an adjective", "adv": "an adverb"}[
+        s.kind
+    ]
+    answer = rng.choice(
+        (
+            f"{s.word.capitalize()} means: {s.meaning}.",
+            f"{s.word.capitalize()} is {article}. It means: {s.meaning}.",
+        )
+    )
     if s.example and rng.random() < 0.5:
         answer += f" Example: {s.example[0].upper()}{s.example[1:]}."
-    return asked(rng, question), f'The word is "{s.word}". {s.word.capitalize()} is {article}.', answer
+    return (
+        asked(rng, question),
+        f'The word is "{s.word}". {s.word.capitalize()} is {article}.',
+        answer,
+    )

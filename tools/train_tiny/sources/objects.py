@@ -81,8 +81,14 @@ def _some(options: Sequence[str], form: str) -> Callable[[random.Random], tuple[
 
 
 def _price(rng: random.Random) -> tuple[object, str]:
-    price = rng.randint(1, 999) if rng.random() < 0.6 else rng.randint(1, 99) + rng.choice((0.5, 0.25, 0.99, 0.75))
-    return price, rng.choice((f"costs {price} dollars", f"is sold for {price} dollars", f"has a price of {price}"))
+    price = (
+        rng.randint(1, 999)
+        if rng.random() < 0.6
+        else rng.randint(1, 99) + rng.choice((0.5, 0.25, 0.99, 0.75))
+    )
+    return price, rng.choice(
+        (f"costs {price} dollars", f"is sold for {price} dollars", f"has a price of {price}")
+    )
 
 
 def _mail(rng: random.Random) -> tuple[object, str]:
@@ -161,7 +167,11 @@ def _invented(rng: random.Random) -> Task:
         else:
             value[key] = rng.randint(0, 9999) if kind == "integer" else rng.random() < 0.5
     told = [f"{k} is {str(v).lower() if isinstance(v, bool) else v}" for k, v in value.items()]
-    text = f"The {', the '.join(told)}." if rng.random() < 0.5 else "; ".join(told).replace(" is ", ": ")
+    text = (
+        f"The {', the '.join(told)}."
+        if rng.random() < 0.5
+        else "; ".join(told).replace(" is ", ": ")
+    )
     return Task(text, {"type": "object", "properties": properties, "required": keys}, value)
 
 
@@ -170,17 +180,30 @@ def task(rng: random.Random) -> Task:
     if rng.random() < 0.25:
         return _invented(rng)
     kind = rng.choice(KINDS)
-    picked = [kind.fields[0], *rng.sample(kind.fields[1:], rng.randint(1, min(4, len(kind.fields) - 1)))]
+    picked = [
+        kind.fields[0],
+        *rng.sample(kind.fields[1:], rng.randint(1, min(4, len(kind.fields) - 1))),
+    ]
     keys = [rng.choice(field.keys) for field in picked]
     told = [field.told(rng) for field in picked]
     phrases = [words for _, words in told[1:]]
-    text = told[0][1] + " " + (", ".join(phrases[:-1]) + " and " if len(phrases) > 1 else "") + phrases[-1] + "."
+    text = (
+        told[0][1]
+        + " "
+        + (", ".join(phrases[:-1]) + " and " if len(phrases) > 1 else "")
+        + phrases[-1]
+        + "."
+    )
     if rng.random() < 0.3:  # in another order than the schema
         order = rng.sample(range(len(keys)), len(keys))
     else:
         order = list(range(len(keys)))
     value = {keys[i]: told[i][0] for i in order}
-    schema: Schema = {"type": "object", "properties": {keys[i]: picked[i].schema for i in order}, "required": list(value)}
+    schema: Schema = {
+        "type": "object",
+        "properties": {keys[i]: picked[i].schema for i in order},
+        "required": list(value),
+    }
     if rng.random() < 0.6:
         schema["additionalProperties"] = False
     return Task(text, schema, value)
@@ -198,9 +221,19 @@ def draw(rng: random.Random) -> Dialogue:
     if rng.random() < 0.25:
         schema = {"type": "json_object"}
         question += f" Use the keys {', '.join(made.value)}."
-    return Dialogue((*messages, user(question), assistant(answer, reasoning)), thinking, schema=schema)
+    return Dialogue(
+        (*messages, user(question), assistant(answer, reasoning)), thinking, schema=schema
+    )
 
 
 def request(rng: random.Random, made: Task) -> str:
     """The text with what to do about it."""
-    return rng.choice(("{}", "Extract the data: {}", "{} Give me JSON.", "Turn this into JSON: {}", "Read this and fill in the fields: {}")).format(made.text)
+    return rng.choice(
+        (
+            "{}",
+            "Extract the data: {}",
+            "{} Give me JSON.",
+            "Turn this into JSON: {}",
+            "Read this and fill in the fields: {}",
+        )
+    ).format(made.text)

@@ -16,11 +16,15 @@ def draw(rng: random.Random, filler: Sequence[str], max_sentences: int = 110) ->
     facts = _facts(rng, rng.choice((1, 2, 3, 5, 8)))
     text = hide(rng, [f[0] for f in facts], [rng.choice(filler) for _ in range(sentences)])
     rng.shuffle(facts)
-    opening = rng.choice(("Read this text.", "Here are my notes.", "Remember this:", "Please read:", ""))
+    opening = rng.choice(
+        ("Read this text.", "Here are my notes.", "Remember this:", "Please read:", "")
+    )
     turns = []
     for number, (statement, question, answer, value) in enumerate(facts[:5]):
         said = question if number else f"{opening}\n\n{text}\n\n{question}".strip()
-        turns.append((said, f"The text says: {statement}", rng.choice((answer, answer, f"{value}."))))
+        turns.append(
+            (said, f"The text says: {statement}", rng.choice((answer, answer, f"{value}.")))
+        )
     return dialogue(rng, turns, with_system=0.1)
 
 
@@ -38,10 +42,20 @@ def echo(rng: random.Random, filler: Sequence[str]) -> Dialogue:
     if kind < 0.5:
         text = rng.choice(filler)
     elif kind < 0.8:
-        text = " ".join(rng.choices(w.THINGS + w.ANIMALS + w.COLORS + w.FIRST, k=rng.randint(2, 10)))
+        text = " ".join(
+            rng.choices(w.THINGS + w.ANIMALS + w.COLORS + w.FIRST, k=rng.randint(2, 10))
+        )
     else:
         text = " ".join(str(rng.randint(0, 9999)) for _ in range(rng.randint(1, 6)))
-    question = rng.choice((f"Repeat: {text}", f"Repeat after me: {text}", f"Say this again: {text}", f'Repeat the words "{text}".', f"Copy this text: {text}"))
+    question = rng.choice(
+        (
+            f"Repeat: {text}",
+            f"Repeat after me: {text}",
+            f"Say this again: {text}",
+            f'Repeat the words "{text}".',
+            f"Copy this text: {text}",
+        )
+    )
     return dialogue(rng, [(question, "I only need to repeat the text.", text)])
 
 
@@ -51,7 +65,12 @@ def code_fact(rng: random.Random) -> Fact:
     value = str(rng.randint(100, 999))
     return (
         f"The code of the {color} {thing} is {value}.",
-        rng.choice((f"What is the code of the {color} {thing}?", f"Which code does the {color} {thing} have?")),
+        rng.choice(
+            (
+                f"What is the code of the {color} {thing}?",
+                f"Which code does the {color} {thing} have?",
+            )
+        ),
         f"The code of the {color} {thing} is {value}.",
         value,
     )
@@ -59,7 +78,15 @@ def code_fact(rng: random.Random) -> Fact:
 
 def _facts(rng: random.Random, count: int) -> list[Fact]:
     found: dict[str, Fact] = {}
-    makers: Sequence[Callable[[random.Random], Fact]] = (code_fact, code_fact, _home, _owner, _meeting, _price, _word)
+    makers: Sequence[Callable[[random.Random], Fact]] = (
+        code_fact,
+        code_fact,
+        _home,
+        _owner,
+        _meeting,
+        _price,
+        _word,
+    )
     while len(found) < count:
         fact = rng.choice(makers)(rng)
         found.setdefault(fact[1], fact)
@@ -73,7 +100,12 @@ def _home(rng: random.Random) -> Fact:
 
 def _owner(rng: random.Random) -> Fact:
     name, thing = rng.choice(w.FIRST), f"{rng.choice(w.COLORS)} {rng.choice(w.THINGS)}"
-    return f"The {thing} belongs to {name}.", f"Who owns the {thing}?", f"The {thing} belongs to {name}.", name
+    return (
+        f"The {thing} belongs to {name}.",
+        f"Who owns the {thing}?",
+        f"The {thing} belongs to {name}.",
+        name,
+    )
 
 
 def _meeting(rng: random.Random) -> Fact:
@@ -88,9 +120,19 @@ def _meeting(rng: random.Random) -> Fact:
 
 def _price(rng: random.Random) -> Fact:
     product, price = rng.choice(w.PRODUCTS), rng.randint(5, 999)
-    return f"The {product} costs {price} dollars.", f"How much does the {product} cost?", f"The {product} costs {price} dollars.", f"{price} dollars"
+    return (
+        f"The {product} costs {price} dollars.",
+        f"How much does the {product} cost?",
+        f"The {product} costs {price} dollars.",
+        f"{price} dollars",
+    )
 
 
 def _word(rng: random.Random) -> Fact:
     place, word = rng.choice(w.PLACES), rng.choice(w.ANIMALS)
-    return f"The password of the {place} is {word}.", f"What is the password of the {place}?", f"The password of the {place} is {word}.", word
+    return (
+        f"The password of the {place} is {word}.",
+        f"What is the password of the {place}?",
+        f"The password of the {place} is {word}.",
+        word,
+    )

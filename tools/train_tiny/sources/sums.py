@@ -12,7 +12,9 @@ Turn = tuple[str, str, str]
 def draw(rng: random.Random) -> Dialogue:
     """One to six tasks."""
     makers = (_sum, _sum, _sum, _difference, _product, _compare, _story, _sort, _count)
-    return dialogue(rng, [rng.choice(makers)(rng) for _ in range(rng.choice((1, 2, 4, 6)))], with_system=0.05)
+    return dialogue(
+        rng, [rng.choice(makers)(rng) for _ in range(rng.choice((1, 2, 4, 6)))], with_system=0.05
+    )
 
 
 def sum_question(rng: random.Random, a: int, b: int) -> str:
@@ -34,35 +36,71 @@ def _pair(rng: random.Random) -> tuple[int, int]:
 
 def _sum(rng: random.Random) -> Turn:
     a, b = _pair(rng)
-    steps = f"{a} + {b} = {a} + {b // 10 * 10} + {b % 10} = {a + b // 10 * 10} + {b % 10} = {a + b}."
-    return asked(rng, sum_question(rng, a, b)), steps, rng.choice((f"{a} + {b} = {a + b}.", f"The answer is {a + b}.", f"{a + b}"))
+    steps = (
+        f"{a} + {b} = {a} + {b // 10 * 10} + {b % 10} = {a + b // 10 * 10} + {b % 10} = {a + b}."
+    )
+    return (
+        asked(rng, sum_question(rng, a, b)),
+        steps,
+        rng.choice((f"{a} + {b} = {a + b}.", f"The answer is {a + b}.", f"{a + b}")),
+    )
 
 
 def _difference(rng: random.Random) -> Turn:
     a, b = sorted((rng.randint(0, 99), rng.randint(0, 99)), reverse=True)
-    question = rng.choice((f"What is {a} - {b}?", f"{a} - {b} = ?", f"How much is {a} minus {b}?", f"Subtract {b} from {a}."))
-    steps = f"{a} - {b} = {a} - {b // 10 * 10} - {b % 10} = {a - b // 10 * 10} - {b % 10} = {a - b}."
-    return asked(rng, question), steps, rng.choice((f"{a} - {b} = {a - b}.", f"The answer is {a - b}."))
+    question = rng.choice(
+        (
+            f"What is {a} - {b}?",
+            f"{a} - {b} = ?",
+            f"How much is {a} minus {b}?",
+            f"Subtract {b} from {a}.",
+        )
+    )
+    steps = (
+        f"{a} - {b} = {a} - {b // 10 * 10} - {b % 10} = {a - b // 10 * 10} - {b % 10} = {a - b}."
+    )
+    return (
+        asked(rng, question),
+        steps,
+        rng.choice((f"{a} - {b} = {a - b}.", f"The answer is {a - b}.")),
+    )
 
 
 def _product(rng: random.Random) -> Turn:
     a, b = rng.randint(0, 12), rng.randint(0, 12)
-    question = rng.choice((f"What is {a} * {b}?", f"What is {a} times {b}?", f"Multiply {a} by {b}.", f"{a} x {b} = ?"))
-    return asked(rng, question), f"{a} times {b} is {a * b}.", rng.choice((f"{a} * {b} = {a * b}.", f"The answer is {a * b}."))
+    question = rng.choice(
+        (
+            f"What is {a} * {b}?",
+            f"What is {a} times {b}?",
+            f"Multiply {a} by {b}.",
+            f"{a} x {b} = ?",
+        )
+    )
+    return (
+        asked(rng, question),
+        f"{a} times {b} is {a * b}.",
+        rng.choice((f"{a} * {b} = {a * b}.", f"The answer is {a * b}.")),
+    )
 
 
 def _compare(rng: random.Random) -> Turn:
     a, b = rng.sample(range(200), 2)
     larger = rng.random() < 0.5
     word, answer = ("larger", max(a, b)) if larger else ("smaller", min(a, b))
-    return asked(rng, f"Which is {word}, {a} or {b}?"), f"Compare {a} and {b}: {min(a, b)} < {max(a, b)}.", f"{answer} is {word}."
+    return (
+        asked(rng, f"Which is {word}, {a} or {b}?"),
+        f"Compare {a} and {b}: {min(a, b)} < {max(a, b)}.",
+        f"{answer} is {word}.",
+    )
 
 
 def _story(rng: random.Random) -> Turn:
     name, fruit = rng.choice(w.FIRST), rng.choice(w.FRUIT)
     a, b = _pair(rng)
     if rng.random() < 0.5:
-        question = f"{name} has {a} {fruit} and buys {b} more. How many {fruit} does {name} have now?"
+        question = (
+            f"{name} has {a} {fruit} and buys {b} more. How many {fruit} does {name} have now?"
+        )
         return question, f"{a} + {b} = {a + b}.", f"{name} has {a + b} {fruit} now."
     a, b = max(a, b), min(a, b)
     question = f"{name} has {a} {fruit} and eats {b} of them. How many {fruit} are left?"
@@ -72,10 +110,18 @@ def _story(rng: random.Random) -> Turn:
 def _sort(rng: random.Random) -> Turn:
     numbers = rng.sample(range(100), rng.randint(3, 5))
     text, answer = ", ".join(map(str, numbers)), ", ".join(map(str, sorted(numbers)))
-    return asked(rng, f"Sort these numbers: {text}."), f"From the smallest to the largest: {answer}.", f"{answer}."
+    return (
+        asked(rng, f"Sort these numbers: {text}."),
+        f"From the smallest to the largest: {answer}.",
+        f"{answer}.",
+    )
 
 
 def _count(rng: random.Random) -> Turn:
     items = rng.choices(w.FRUIT, k=rng.randint(2, 6))
     question = f"How many words are in this list: {', '.join(items)}?"
-    return question, f"I count them: {', '.join(f'{i + 1} {x}' for i, x in enumerate(items))}.", f"There are {len(items)} words."
+    return (
+        question,
+        f"I count them: {', '.join(f'{i + 1} {x}' for i, x in enumerate(items))}.",
+        f"There are {len(items)} words.",
+    )
