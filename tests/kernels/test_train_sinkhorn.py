@@ -1,13 +1,13 @@
 """The training kernel of the residual mix gives what the definition's loop gives, both ways."""
 
 import torch
+from train_tiny.operations import mix_split
+from train_tiny.sinkhorn import sinkhorn
 
 from diptych.model import mhc
 from diptych.model.mhc import MixWeights
 from diptych.model.spec import ModelSpec
 from diptych.supervisor.checkpoint import embedded_folder
-from train_tiny.operations import mix_split
-from train_tiny.sinkhorn import sinkhorn
 
 
 def test_a_mix_and_its_gradients_are_those_of_the_definition() -> None:

@@ -13,7 +13,7 @@ from diptych.text.tools import Tool
 from train_tiny.dialogue import Dialogue, assistant, user
 from train_tiny.material import pairs
 from train_tiny.sources import calls, objects, recall, sums, talk
-from train_tiny.sources.style import EFFORTS
+from train_tiny.sources.style import EFFORTS, repeats
 
 DISTANCES = (60, 250, 500, 1000, 1800)  # tokens between a fact and its question, about
 _NOTHING = assistant("")  # in the place of the answer
@@ -134,13 +134,6 @@ def _talk(rng: random.Random, *, thinking: bool) -> Question:
         }
 
     return Question("talk", _ask(asked, thinking=thinking), judge, 120)
-
-
-def repeats(text: str) -> bool:
-    """The same four words come three times, or nothing is said."""
-    words = text.split()
-    grams = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
-    return not words or any(grams.count(gram) > 2 for gram in set(grams))
 
 
 def _parsed(text: str) -> object:

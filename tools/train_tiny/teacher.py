@@ -17,8 +17,8 @@ import torch
 from rich.progress import Progress
 
 from train_tiny import words as w
-from train_tiny.examination import repeats
 from train_tiny.material import BANNED_WORDS
+from train_tiny.sources.style import repeats
 
 SYSTEM = "You are a helpful assistant. Answer in one or two short, simple sentences."
 STORY_SYSTEM = "You tell very short stories for children, of four or five simple sentences."

@@ -11,8 +11,8 @@ from typing import Self
 from diptych.config import UpSettings, secrets_of
 from diptych.core.errors import Broken, Expired
 from diptych.gateway.tenancy.authentication import canary_token
-from diptych.supervisor import checkpoint as embedded
 from diptych.supervisor import probe
+from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import MISCONFIGURED_EXIT, Child
 from diptych.supervisor.folder import Lock, LogFile, State
 from diptych.supervisor.plan import Plan, check, make_plan
@@ -43,17 +43,9 @@ async def _run(
 ) -> None:
     environment = child_environment(os.environ)
     with Interrupts() as interrupts:
-        folder = settings.checkpoint
-        if folder is None:
-            folder = embedded.embedded_folder(settings.data_dir)
-            if not folder.exists():
-                say("up", f"drawing the embedded model into {folder}, once")
-                drawing = asyncio.create_task(embedded.draw(folder, environment))
-                if not await interrupts.unless_first(drawing):
-                    return
         plan = make_plan(
             settings,
-            checkpoint=folder,
+            checkpoint=settings.checkpoint or embedded_folder(),
             port=port,
             free_port=FreePorts(),
             config=config,

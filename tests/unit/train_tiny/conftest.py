@@ -4,14 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from train_tiny import train
+from train_tiny.shards import Batch, Document, batch, pack
+from train_tiny.step import Model
 
 from diptych.model.spec import ModelSpec
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.text import tokenizer as tokenizers
 from diptych.text.tokenizer import Tokenizer
-from train_tiny import train
-from train_tiny.shards import Batch, Document, batch, pack
-from train_tiny.step import Model
 
 LENGTH = 256  # rows a bin
 

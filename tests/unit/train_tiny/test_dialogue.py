@@ -3,14 +3,14 @@
 import random
 
 import pytest
+from train_tiny.dialogue import answer_of, document, prompt_of
+from train_tiny.sources import calls, objects, recall, sums, talk
 
 from diptych.text.markers import Marker
+from diptych.text.opening import opening_of
 from diptych.text.parser import Parser
 from diptych.text.pieces import CallArguments, CallStart
 from diptych.text.tokenizer import Tokenizer
-from diptych.text.opening import opening_of
-from train_tiny.dialogue import answer_of, document, prompt_of
-from train_tiny.sources import calls, objects, recall, sums, talk
 
 FILLER = ["The sea is wide.", "Nobody counted the stones.", "It rained all day."]
 SOURCES = {

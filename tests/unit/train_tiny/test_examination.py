@@ -3,7 +3,8 @@
 import json
 
 from train_tiny.dialogue import prompt_of
-from train_tiny.examination import Answer, Question, questions, repeats
+from train_tiny.examination import Answer, Question, questions
+from train_tiny.sources.style import repeats
 
 
 def judged(question: Question, text: str = "", calls: tuple[tuple[str, str], ...] = ()) -> bool:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-
 from train_tiny import shards
 from train_tiny.memory import ALIGNMENT
 from train_tiny.shards import Batch, Document, Feed

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 import torch
 from torch.nn import functional as F
-
-from diptych.model import decoder
-from diptych.model.dense import DenseMemory, rows_of
-from diptych.model.numerics import NUMERICS
 from train_tiny import parameters
 from train_tiny.memory import BinMemory, Bins
 from train_tiny.shards import PROMPT_WEIGHT, Batch, Document
 from train_tiny.step import Model, run
+
+from diptych.model import decoder
+from diptych.model.dense import DenseMemory, rows_of
+from diptych.model.numerics import NUMERICS
 
 GRAIN = 128
 

@@ -67,3 +67,10 @@ def dialogue(
     for question, reasoning, answer in turns:
         messages += [user(question), assistant(answer, reasoning)]
     return Dialogue(tuple(messages), effort=effort(rng))
+
+
+def repeats(text: str) -> bool:
+    """The same four words come three times, or nothing is said."""
+    words = text.split()
+    grams = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
+    return not words or any(grams.count(gram) > 2 for gram in set(grams))
