@@ -6,16 +6,18 @@ the identity: what is exported then is what was trained.
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from diptych.model.checkpoint import Checkpoint
 from diptych.model.engram import Table
 from diptych.model.inventory import Entry, Storage, inventory
 from diptych.model.ngrams import Hashing
 from diptych.model.quant import FP8_G32, MXFP4_G32, round_bf16, round_fp8_blocks
 from diptych.model.spec import ModelSpec
-from diptych.model.weights import Weights, assemble
+from diptych.model.weights import Weights, assemble, dequantise
 
 NOT_TRAINED = "*.gate.bias*"  # moved by the load of the experts, not by a gradient
 _EXPERT_BIAS = "*.gate.bias"
@@ -41,6 +43,16 @@ def initial(spec: ModelSpec, seed: int) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(seed)
     return {
         name: _begin(name, entry, spec, random)
+        for name, entry in inventory(spec).items()
+        if entry.loaded
+    }
+
+
+def stored(spec: ModelSpec, folder: Path) -> dict[str, Tensor]:
+    """The same, as a checkpoint has it."""
+    checkpoint = Checkpoint.open(folder)
+    return {
+        name: dequantise(checkpoint, name, entry, quantised=spec.quantised).clone()
         for name, entry in inventory(spec).items()
         if entry.loaded
     }
@@ -83,14 +95,19 @@ _ROUNDINGS: Mapping[Storage, Callable[[Tensor], Tensor]] = {
 }
 
 
+def rounded(value: Tensor, storage: Storage) -> Tensor:
+    """A tensor as its storage class keeps it."""
+    return _ROUNDINGS[storage](value)
+
+
 def weights_of(
-    spec: ModelSpec, parameters: Mapping[str, Tensor], hashing: Hashing | None, *, rounded: bool
+    spec: ModelSpec, parameters: Mapping[str, Tensor], hashing: Hashing | None, *, as_stored: bool
 ) -> Weights:
-    """The model of these parameters, as stored in the release if `rounded`."""
+    """The model of these parameters, rounded as the release stores them or not."""
     entries = inventory(spec)
 
     def dense(name: str) -> Tensor:
         value = parameters[name]
-        return _ROUNDINGS[entries[name].storage](value) if rounded else value
+        return rounded(value, entries[name].storage) if as_stored else value
 
     return assemble(spec, dense, lambda name: Table(dense(name), None, torch.float32), hashing)

@@ -70,10 +70,18 @@ def run(model: Model, batch: Batch, device: str, *, rounded: bool, explore: int 
     )
     spec, bins, record = model.spec, Bins(batch.length, positions), Record()
     numerics = NUMERICS["cache" if rounded else "exact"]
-    weights = weights_of(spec, model.parameters, model.hashing, rounded=rounded)
+    weights = weights_of(spec, model.parameters, model.hashing, as_stored=rounded)
     memory = BinMemory(spec, numerics, bins)
     rows = Rows(ids, positions, grams(model.hashing, ids, positions))
-    with replaced(spec, bins, memory, record, explore=explore, sinkhorn=model.sinkhorn):
+    with replaced(
+        spec,
+        bins,
+        memory,
+        record,
+        explore=explore,
+        wide=model.sinkhorn is not None,
+        sinkhorn=model.sinkhorn,
+    ):
         hidden = decoder.hidden(spec, weights, numerics, rows, memory, record.trace)
     logits = decoder.logits(weights, numerics, hidden)
     losses = F.cross_entropy(logits, targets, reduction="none")

@@ -7,7 +7,7 @@ With a state in --out that was not finished it goes on there.
 import argparse
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from train_tiny.shards import Document, Feed
 from train_tiny.step import Model, Outcome, on, run
 
 STATE = "state.pt"
-ROWS = 65_536
+ROWS = 32_768  # tokens a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Plan:
     """Rates and phases; shares are of the whole time."""
 
     seconds: float
-    rows: int = ROWS  # a step
+    rows: int = ROWS
     warm_up: int = 60  # steps
     adam_rate: float = 4e-3
     muon_rate: float = 2e-2
@@ -110,13 +110,14 @@ class Trainer:
         self.step, self.spent_s = state["step"], state["spent_s"]
 
 
-def build(spec_folder: Path, device: str, seed: int) -> Model:
-    """A fresh model of a folder's config and tokenizer."""
+def build(spec_folder: Path, device: str, seed: int, begin: Path | None = None) -> Model:
+    """A fresh model of a folder's config and tokenizer, or with the values of a checkpoint."""
     spec = ModelSpec.load(spec_folder)
     assert spec.engram
     hashing = Hashing.of(spec.engram, compression_map(spec_folder, spec))
     tensors = {}
-    for name, value in parameters.initial(spec, seed).items():
+    first = parameters.stored(spec, begin) if begin else parameters.initial(spec, seed)
+    for name, value in first.items():
         tensors[name] = value.to(device).requires_grad_(parameters.is_trained(name))
     iterations: Sinkhorn | None = None
     if device == "cuda":
@@ -156,6 +157,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="of training, all runs")
     parser.add_argument("--stop-after", type=float, default=math.inf, help="seconds of this run")
+    parser.add_argument("--begin", type=Path, help="checkpoint folder to begin with, not at random")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the peak rates")
     parser.add_argument("--rows", type=int, default=ROWS, help="tokens a step")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
@@ -163,7 +166,13 @@ def main() -> None:
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     plan = Plan(options.seconds, rows=options.rows)
-    trainer = Trainer(build(options.model, options.device, options.seed), plan, options.device)
+    if options.begin:  # what is learnt is refined: rounded and without chance from the start
+        plan = replace(plan, rounded_from=0.0, explore_until=0.0, decay_from=0.2)
+    plan = replace(
+        plan, adam_rate=plan.adam_rate * options.rate, muon_rate=plan.muon_rate * options.rate
+    )
+    model = build(options.model, options.device, options.seed, options.begin)
+    trainer = Trainer(model, plan, options.device)
     state = options.out / STATE
     if state.exists():
         trainer.restore(state)
@@ -173,7 +182,7 @@ def main() -> None:
     count = sum(p.numel() for p in trainer.trained.values())
     console.print(f"{count:,} parameters; {len(train):,} documents, {tokens:,} tokens")
     feed = Feed(train, plan.rows, options.seed)
-    follow(trainer, feed, held_out, console, options.stop_after)
+    follow(trainer, feed, held_out, console, options.stop_after, state)
     trainer.save(state)
 
 
@@ -183,8 +192,9 @@ def follow(
     held_out: dict[str, list[Document]],
     console: Console,
     stop_after_s: float,
+    state: Path,
 ) -> None:
-    """Step until the time is spent, with a bar, and a judgement at every tenth of it."""
+    """Step until the time is spent, with a bar; judge and save the state at every tenth of it."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     began_s, before_s = time.monotonic(), trainer.spent_s
     judged = int(10 * trainer.share)
@@ -207,6 +217,7 @@ def follow(
                     speed = trainer.plan.rows * trainer.step / trainer.spent_s
                     console.print(f"{text} ({speed:,.0f} tokens/s) {said}")
                     console.print(load_line(outcome))
+                    trainer.save(state)
 
 
 def load_line(outcome: Outcome) -> str:

@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 from torch.nn import functional as F
-from train_tiny import parameters
+from train_tiny import operations, parameters
 from train_tiny.memory import BinMemory, Bins
 from train_tiny.shards import PROMPT_WEIGHT, Batch, Document
 from train_tiny.step import Model, run
 
-from diptych.model import decoder
+from diptych.model import decoder, moe
 from diptych.model.dense import DenseMemory, rows_of
 from diptych.model.numerics import NUMERICS
 
@@ -21,7 +21,7 @@ def loss_alone(model: Model, documents: list[Document], mode: str) -> float:
     """The weighted mean loss, each document by itself through the model's own memory."""
     total, weight = 0.0, 0.0
     weights = parameters.weights_of(
-        model.spec, model.parameters, model.hashing, rounded=mode == "cache"
+        model.spec, model.parameters, model.hashing, as_stored=mode == "cache"
     )
     for document in documents:
         ids = document.ids.astype(int).tolist()
@@ -82,3 +82,16 @@ def test_index_tiles_of_bins_iterate_as_the_protocol_says(model: Model, bins: Ba
     [tile] = memory.index_tiles(layer.index)
     assert tile.shape == (len(keys), bins.length // layer.ratio, width)
     assert torch.equal(tile[bins.length][0], keys[bins.length + layer.ratio - 1])
+
+
+def test_all_experts_at_once_give_what_the_chosen_ones_give(model: Model) -> None:
+    spec = model.spec
+    weights = parameters.weights_of(spec, model.parameters, model.hashing, as_stored=False)
+    x = torch.randn(64, spec.hidden_size, generator=torch.Generator().manual_seed(0))
+    for layer in weights.layers:
+        chosen, picked = moe.route(layer.moe, spec, x)
+        for mode in ("exact", "served"):
+            inputs = (layer.moe, spec, NUMERICS[mode], x, chosen, picked)
+            wanted = moe.mixture(*inputs)
+            error = (operations.mixture(*inputs) - wanted).norm() / wanted.norm()
+            assert error < (1e-5 if mode == "exact" else 1e-2)

@@ -1,17 +1,20 @@
 """Arithmetic and small puzzles with exact answers."""
 
 import random
+from dataclasses import replace
 
 from train_tiny import words as w
 from train_tiny.dialogue import Dialogue
-from train_tiny.sources.style import asked, dialogue
+from train_tiny.sources.style import EFFORTS, asked, dialogue
 
 Turn = tuple[str, str, str]
 
 
 def draw(rng: random.Random) -> Dialogue:
     """One to six tasks."""
-    makers = (_sum, _sum, _sum, _difference, _product, _compare, _story, _sort, _count)
+    if rng.random() < 0.5:
+        return rng.choice((plain, thought))(rng)
+    makers = (_difference, _difference, _product, _compare, _story, _sort, _count)
     return dialogue(
         rng, [rng.choice(makers)(rng) for _ in range(rng.choice((1, 2, 4, 6)))], with_system=0.05
     )
@@ -34,16 +37,32 @@ def _pair(rng: random.Random) -> tuple[int, int]:
             return a, b
 
 
+def _steps(a: int, b: int) -> str:
+    """As on paper: digits from the right, with what is carried. Each step can be known by heart."""
+    ones, carried = a % 10 + b % 10, " + 1" if a % 10 + b % 10 > 9 else ""
+    tens = a // 10 + b // 10 + ones // 10
+    return f"{a % 10} + {b % 10} = {ones} and {a // 10} + {b // 10}{carried} = {tens}"
+
+
 def _sum(rng: random.Random) -> Turn:
     a, b = _pair(rng)
-    steps = (
-        f"{a} + {b} = {a} + {b // 10 * 10} + {b % 10} = {a + b // 10 * 10} + {b % 10} = {a + b}."
-    )
-    return (
-        asked(rng, sum_question(rng, a, b)),
-        steps,
-        rng.choice((f"{a} + {b} = {a + b}.", f"The answer is {a + b}.", f"{a + b}")),
-    )
+    question = asked(rng, sum_question(rng, a, b))
+    return question, f"{a} + {b}: {_steps(a, b)}, so {a + b}.", f"{a} + {b} = {a + b}."
+
+
+def plain(rng: random.Random) -> Dialogue:
+    """Sums answered without thinking first: the steps are part of the answer."""
+    turns = []
+    for _ in range(rng.choice((1, 2, 4))):
+        a, b = _pair(rng)
+        question = asked(rng, sum_question(rng, a, b))
+        turns.append((question, "", f"{a} + {b}: {_steps(a, b)}, so {a} + {b} = {a + b}."))
+    return replace(dialogue(rng, turns, with_system=0.05), effort=None)
+
+
+def thought(rng: random.Random) -> Dialogue:
+    """One sum, thought about."""
+    return replace(dialogue(rng, [_sum(rng)], with_system=0.05), effort=rng.choice(EFFORTS))
 
 
 def _difference(rng: random.Random) -> Turn:
