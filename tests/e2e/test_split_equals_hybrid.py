@@ -34,7 +34,7 @@ WORDS = [
     "never",
     "twice",
 ]
-NUM_REQUESTS = 40  # of each model
+NUM_REQUESTS = {EMBEDDED_MODEL: 24, MODEL: 40}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Case:
         }
 
 
-def make_cases() -> list[Case]:
+def make_cases(count: int) -> list[Case]:
     dice = random.Random("split equals hybrid")
     return [
         Case(
@@ -69,7 +69,7 @@ def make_cases() -> list[Case]:
             temperature=dice.choice((0.0, 0.7, 1.0)),
             top_p=dice.choice((0.8, 1.0)),
         )
-        for _ in range(NUM_REQUESTS)
+        for _ in range(count)
     ]
 
 
@@ -111,9 +111,9 @@ def ids_in_process(checkpoint: Path, cases: list[Case]) -> list[list[int]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("model", [EMBEDDED_MODEL, MODEL])
+@pytest.mark.parametrize("model", NUM_REQUESTS)
 def test_split_equals_hybrid_equals_the_engine_in_process(tmp_path: Path, model: str) -> None:
-    cases = make_cases()
+    cases = make_cases(NUM_REQUESTS[model])
     split = ids_from(tmp_path / "split", model, cases, "--prefill", "2", "--decode", "2")
     hybrid = ids_from(tmp_path / "hybrid", model, cases, "--hybrid")
     is_bundled = model == EMBEDDED_MODEL
