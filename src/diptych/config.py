@@ -297,7 +297,7 @@ class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
 
     router: Address = Field("127.0.0.1:7000", description="the router's address")
     checkpoint: Checkpoint = Field(description="folder whose tokenizer and config are served")
-    model_name: Name = Field("tiny-noise", description="name of the model in the API")
+    model_name: Name = Field("diptych-tiny", description="name of the model in the API")
     gateway_id: Name = Field(
         default_factory=lambda: f"gateway-{os.getpid()}", description="unique name of this process"
     )
@@ -329,7 +329,7 @@ class WorkerSettings(Traced, ServingSettings):
     listen: Address = Field("127.0.0.1:0", description="where the gRPC server listens")
     router: Address = Field("127.0.0.1:7000", description="the router's address")
     checkpoint: Checkpoint = Field(description="folder with config, tokenizer and weights")
-    model_name: Name = Field("tiny-noise", description="name of the model; part of block identity")
+    model_name: Name = Field("diptych-tiny", description="the model; part of block identity")
     worker_id: Name = Field(
         default_factory=lambda data: f"{data.get('role', 'worker')}-{os.getpid()}",
         description="unique name of this worker; kept over restarts",

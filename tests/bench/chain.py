@@ -22,7 +22,8 @@ from rich.table import Table
 from diptych.core.sampling import Sampling
 from diptych.core.step import StepOutput
 from diptych.offline import LLM
-from diptych.testing.platform import MODEL, checkpoint_of, platform
+from diptych.supervisor.checkpoint import EMBEDDED_MODEL, embedded_folder
+from diptych.testing.platform import platform
 from diptych.text import tokenizer
 from diptych.text.chat import Chat, Message, Role, render
 
@@ -67,7 +68,7 @@ def in_process(checkpoint: Path, streams: int) -> Figure:
 async def one_stream(client: httpx.AsyncClient, seed: int) -> tuple[float, int]:
     """Seconds to the first token, and how many tokens came."""
     body = {
-        "model": MODEL,
+        "model": EMBEDDED_MODEL,
         "messages": [{"role": "user", "content": PROMPT}],
         "max_tokens": MAX_TOKENS,
         "seed": seed,
@@ -108,13 +109,12 @@ def main() -> None:
     for way, flags in (("HTTP, split", ()), ("HTTP, hybrid", ("--hybrid",))):
         with tempfile.TemporaryDirectory() as folder, console.status(way):
             data_dir = Path(folder)
-            with platform(data_dir, *flags) as running:
+            with platform(data_dir, *flags, bundled=True) as running:
                 figures += [
                     asyncio.run(through_http(running.base_url, way, n)) for n in options.streams
                 ]
             if not flags:
-                checkpoint = checkpoint_of(data_dir)
-                figures += [in_process(checkpoint, n) for n in options.streams]
+                figures += [in_process(embedded_folder(), n) for n in options.streams]
     show(console, figures)
     if options.json:
         with options.json.open("a") as file:
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def show(console: Console, figures: Sequence[Figure]) -> None:
-    table = Table(title=f"tiny model, {machine.machine()} CPU, {MAX_TOKENS} tokens a stream")
+    table = Table(title=f"bundled model, {machine.machine()} CPU, {MAX_TOKENS} tokens a stream")
     for column in ("way", "streams", "first token", "tokens/s", "of in-process"):
         table.add_column(column, justify="left" if column == "way" else "right")
     alone = {f.streams: f.tokens_per_s for f in figures if f.way == "in-process"}

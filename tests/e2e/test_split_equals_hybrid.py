@@ -11,6 +11,7 @@ import pytest
 
 from diptych.core.sampling import Sampling
 from diptych.offline import LLM
+from diptych.supervisor.checkpoint import EMBEDDED_MODEL, embedded_folder
 from diptych.testing.platform import MODEL, checkpoint_of, platform
 from diptych.text import tokenizer
 from diptych.text.chat import Chat, Message, Role, render
@@ -33,7 +34,7 @@ WORDS = [
     "never",
     "twice",
 ]
-NUM_REQUESTS = 64
+NUM_REQUESTS = {EMBEDDED_MODEL: 24, MODEL: 40}
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class Case:
     temperature: float
     top_p: float
 
-    def body(self) -> dict[str, Any]:
+    def body(self, model: str) -> dict[str, Any]:
         return {
-            "model": MODEL,
+            "model": model,
             "messages": [{"role": "user", "content": self.content}],
             "max_tokens": self.max_tokens,
             "seed": self.seed,
@@ -58,7 +59,7 @@ class Case:
         }
 
 
-def make_cases() -> list[Case]:
+def make_cases(count: int) -> list[Case]:
     dice = random.Random("split equals hybrid")
     return [
         Case(
@@ -68,16 +69,16 @@ def make_cases() -> list[Case]:
             temperature=dice.choice((0.0, 0.7, 1.0)),
             top_p=dice.choice((0.8, 1.0)),
         )
-        for _ in range(NUM_REQUESTS)
+        for _ in range(count)
     ]
 
 
-async def ask_all(base_url: str, cases: list[Case]) -> list[list[int]]:
+async def ask_all(base_url: str, model: str, cases: list[Case]) -> list[list[int]]:
     """All at once, as non-streamed requests."""
     async with httpx.AsyncClient(base_url=base_url, timeout=100) as client:
 
         async def ask(case: Case) -> list[int]:
-            reply = await client.post("/v1/chat/completions", json=case.body())
+            reply = await client.post("/v1/chat/completions", json=case.body(model))
             assert reply.status_code == 200, reply.text
             choice = reply.json()["choices"][0]
             assert choice["finish_reason"] == "length"
@@ -87,10 +88,10 @@ async def ask_all(base_url: str, cases: list[Case]) -> list[list[int]]:
         return list(await asyncio.gather(*map(ask, cases)))
 
 
-def ids_from(tmp_path: Path, cases: list[Case], *flags: str) -> list[list[int]]:
+def ids_from(tmp_path: Path, model: str, cases: list[Case], *flags: str) -> list[list[int]]:
     tmp_path.mkdir(exist_ok=True)
-    with platform(tmp_path, *flags) as running:
-        ids = asyncio.run(ask_all(running.base_url, cases))
+    with platform(tmp_path, *flags, bundled=model == EMBEDDED_MODEL) as running:
+        ids = asyncio.run(ask_all(running.base_url, model, cases))
         running.wait_for_baseline()
     return ids
 
@@ -110,11 +111,14 @@ def ids_in_process(checkpoint: Path, cases: list[Case]) -> list[list[int]]:
 
 
 @pytest.mark.timeout(300)
-def test_split_equals_hybrid_equals_the_engine_in_process(tmp_path: Path) -> None:
-    cases = make_cases()
-    split = ids_from(tmp_path / "split", cases, "--prefill", "2", "--decode", "2")
-    hybrid = ids_from(tmp_path / "hybrid", cases, "--hybrid")
-    alone = ids_in_process(checkpoint_of(tmp_path / "split"), cases)
+@pytest.mark.parametrize("model", NUM_REQUESTS)
+def test_split_equals_hybrid_equals_the_engine_in_process(tmp_path: Path, model: str) -> None:
+    cases = make_cases(NUM_REQUESTS[model])
+    split = ids_from(tmp_path / "split", model, cases, "--prefill", "2", "--decode", "2")
+    hybrid = ids_from(tmp_path / "hybrid", model, cases, "--hybrid")
+    is_bundled = model == EMBEDDED_MODEL
+    checkpoint = embedded_folder() if is_bundled else checkpoint_of(tmp_path / "split")
+    alone = ids_in_process(checkpoint, cases)
     assert [len(ids) for ids in alone] == [case.max_tokens for case in cases]
     assert split == alone
     assert hybrid == alone

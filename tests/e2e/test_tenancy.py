@@ -204,10 +204,10 @@ def test_the_audit_log_tells_it_all_and_no_secret_is_anywhere(
     running.wait_for_baseline()
 
 
-def test_a_public_port_without_keys_refuses_to_start(tmp_path: Path, running: Platform) -> None:
+def test_a_public_port_without_keys_refuses_to_start(tmp_path: Path) -> None:
     command = [*CLI, "up", "--host", "0.0.0.0", "--port", str(free_port())]
     done = subprocess.run(
-        [*command, "--data-dir", str(tmp_path), "--checkpoint", checkpoint_of(running)],
+        [*command, "--data-dir", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -218,12 +218,7 @@ def test_a_public_port_without_keys_refuses_to_start(tmp_path: Path, running: Pl
     assert re.search(r"--host 0\.0\.0\.0 can be reached .*--allow-anonymous", done.stderr)
 
 
-def checkpoint_of(running: Platform) -> str:
-    [config] = (running.data_dir / "checkpoints").glob("*/config.json")
-    return str(config.parent)
-
-
-def test_https_is_served_and_the_platform_knows_itself(tmp_path: Path, running: Platform) -> None:
+def test_https_is_served_and_the_platform_knows_itself(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -235,9 +230,7 @@ def test_https_is_served_and_the_platform_knows_itself(tmp_path: Path, running: 
     secret = keys(data_dir, "create", "--name", "n")["key"]
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    with platform(
-        data_dir, *flags, "--checkpoint", checkpoint_of(running), verify=context
-    ) as secure:
+    with platform(data_dir, *flags, verify=context) as secure:
         assert secure.base_url.startswith("https://")
         headers = {"authorization": f"Bearer {secret}"}
         with httpx.Client(base_url=secure.base_url, verify=context, headers=headers) as http:

@@ -20,6 +20,7 @@ import pytest
 from diptych.config import UpSettings
 from diptych.core.errors import BadRequest, Broken, Lost, Misconfigured
 from diptych.core.phases import Role
+from diptych.model.spec import ModelSpec
 from diptych.router.client import Join, Load
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
@@ -374,7 +375,7 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
     assert len(metrics) == 8 and not metrics & {process.address for process in plan.processes}
     for process in plan.processes:
         assert flag(process, "--metrics-listen") == process.metrics_address
-    assert plan.model_name == "tiny-noise"
+    assert plan.model_name == "diptych-tiny"
     assert plan.base_url == "http://127.0.0.1:8123"
     for process in plan.processes[2:]:
         assert flag(process, "--router") == plan.router
@@ -462,10 +463,9 @@ def test_no_command_line_carries_a_secret(tmp_path: Path) -> None:
         assert not any("sss" in part or "kkk" in part for part in process.command)
 
 
-def test_the_embedded_model_has_one_folder_per_script(tmp_path: Path) -> None:
-    folder = embedded_folder(tmp_path)
-    assert folder == embedded_folder(tmp_path)
-    assert folder.parent == tmp_path / "checkpoints"
+def test_the_bundled_model_lies_in_the_package() -> None:
+    assert ModelSpec.load(embedded_folder()).num_layers > 0
+    assert (embedded_folder() / "model.safetensors").stat().st_size < 12_000_000
 
 
 def test_a_log_turns_its_page(tmp_path: Path) -> None:
@@ -493,10 +493,10 @@ def test_the_welcome_holds_what_can_be_pasted(
     body = json.loads(curl[curl.index("-d '") + 4 : curl.rindex("'")])
     assert body["max_tokens"] == 64
     assert body["thinking"] == {"type": "disabled"}
-    snippet = shown[shown.index("from openai") : shown.index("The embedded")]
+    snippet = shown[shown.index("from openai") : shown.index("The bundled")]
     compile(snippet, "snippet", "exec")
     assert "http://127.0.0.1:8123/v1" in snippet
-    assert "NOISE" in shown
+    assert "The bundled model is tiny" in shown
     assert "open http://127.0.0.1:8123/ in a browser, or run `diptych chat`" in shown
     assert f"Watch it: open {plan_for(tmp_path).admin_url}/ in a browser, or run" in shown
     Screen().ready(plan_for(tmp_path, playground="off", admin_listen="off"), is_embedded=True)

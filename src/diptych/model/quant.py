@@ -194,11 +194,29 @@ def decode_fp8_blocks(data: Tensor, scales: Tensor, block: int = 32) -> Tensor:
 
 def encode_fp8_blocks(x: Tensor, block: int = 32) -> tuple[Tensor, Tensor]:
     """The inverse: bytes [out, in] and scale bytes [ceil(out / block), ceil(in / block)]."""
+    elements, exponent = _fp8_tiles(x, block)
+    data = elements.view(torch.uint8).flatten(2).flatten(0, 1)
     rows, columns = x.shape
-    padded = torch.nn.functional.pad(x.float(), (0, -columns % block, 0, -rows % block))
+    return data[:rows, :columns].contiguous(), exponent[:, 0, :, 0].to(torch.uint8)
+
+
+def round_fp8_blocks(x: Tensor, block: int = 32) -> Tensor:
+    """decode(encode(x)) of an FP8 matrix, on any device; gradients pass straight through."""
+
+    def rounding(x: Tensor) -> Tensor:
+        elements, exponent = _fp8_tiles(x, block)
+        values = (elements.float() * _from_exponent(exponent)).flatten(2).flatten(0, 1)
+        return values[: x.shape[0], : x.shape[1]].to(x.dtype)
+
+    return _straight_through(x, rounding) if x.requires_grad else rounding(x)
+
+
+def _fp8_tiles(x: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """Elements [rows, block, columns, block] and biased exponents [rows, 1, columns, 1]."""
+    rows, columns = x.shape
+    padded = torch.nn.functional.pad(x.detach().float(), (0, -columns % block, 0, -rows % block))
     tiles = padded.view(-(-rows // block), block, -(-columns // block), block)
     amax = tiles.abs().amax((1, 3), keepdim=True).clamp_min(1e-4)
     exponent = power_of_two_above(amax * (1 / E4M3_MAX))
     elements = (tiles / _from_exponent(exponent)).clamp(-E4M3_MAX, E4M3_MAX)
-    data = elements.to(torch.float8_e4m3fn).view(torch.uint8).flatten(2).flatten(0, 1)
-    return data[:rows, :columns].contiguous(), exponent[:, 0, :, 0].to(torch.uint8)
+    return elements.to(torch.float8_e4m3fn), exponent

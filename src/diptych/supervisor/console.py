@@ -14,22 +14,22 @@ TABLE_WIDTH = 100
 
 CURL = """curl -s {url}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"model": "{model}", "max_tokens": 64, "thinking": {{"type": "disabled"}},
-       "messages": [{{"role": "user", "content": "Say hello."}}]}}'"""
+       "messages": [{{"role": "user", "content": "Why is the sky blue?"}}]}}'"""
 
 PYTHON = """from openai import OpenAI
 
 client = OpenAI(base_url="{url}/v1", api_key="unused")
 reply = client.chat.completions.create(
     model="{model}",
-    messages=[{{"role": "user", "content": "Say hello."}}],
+    messages=[{{"role": "user", "content": "Why is the sky blue?"}}],
     max_tokens=64,
     extra_body={{"thinking": {{"type": "disabled"}}}},
 )
 print(reply.choices[0].message.content)"""
 
-NOISE = (
-    "The embedded model answers NOISE: the full architecture, really computed, but its weights are "
-    "drawn from a seed and have learned nothing. Serve your own with --checkpoint DIR."
+BUNDLED = (
+    "The bundled model is tiny: the full architecture with ten million parameters, trained in "
+    "minutes. It chats a little and calls tools, and it errs. Serve your own with --checkpoint DIR."
 )
 
 
@@ -55,7 +55,7 @@ class Screen:
         self._console.print("\nor in Python (pip install openai):\n")
         self._console.print(PYTHON.format(**fields), markup=False)
         if is_embedded:
-            self._console.print(f"\n{NOISE}", style="bold yellow")
+            self._console.print(f"\n{BUNDLED}", style="bold yellow")
         page = f"open {plan.admin_url}/ in a browser, or " if plan.admin_url else ""
         self._console.print(f"\nWatch it: {page}run `diptych status --watch`.")
         self._console.print("\nCtrl-C stops everything.\n")

@@ -8,10 +8,10 @@ from pathlib import Path
 from diptych.config import UpSettings
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
+from diptych.supervisor.checkpoint import EMBEDDED_MODEL
 
 LOOPBACK = "127.0.0.1"
 WORKER_ROLES = (Role.PREFILL, Role.DECODE, Role.HYBRID)
-EMBEDDED_MODEL = "tiny-noise"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Self
 from diptych.config import UpSettings, secrets_of
 from diptych.gateway.admin.supervisor import control_token
 from diptych.gateway.tenancy.authentication import canary_token
-from diptych.supervisor import checkpoint as embedded
+from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.control import Control
 from diptych.supervisor.fleet import GRACE_S, Fleet, Say
 from diptych.supervisor.folder import Lock
@@ -36,17 +36,9 @@ async def _run(
 ) -> None:
     environment = child_environment(os.environ)
     with Interrupts() as interrupts:
-        folder = settings.checkpoint
-        if folder is None:
-            folder = embedded.embedded_folder(settings.data_dir)
-            if not folder.exists():
-                say("up", f"drawing the embedded model into {folder}, once")
-                drawing = asyncio.create_task(embedded.draw(folder, environment))
-                if not await interrupts.unless_first(drawing):
-                    return
         plan = make_plan(
             settings,
-            checkpoint=folder,
+            checkpoint=settings.checkpoint or embedded_folder(),
             port=port,
             free_port=FreePorts(),
             config=config,

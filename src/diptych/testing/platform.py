@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx
 
+from diptych.model import noise
+
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 30.0
 
@@ -60,7 +62,7 @@ class Platform:
         return (self.data_dir / "up.log").read_text(errors="replace")
 
 
-MODEL = "tiny-noise"
+MODEL = "tiny-noise"  # what tests are answered by, if they do not ask for the bundled model
 CLI = [sys.executable, "-m", "diptych.cli"]
 
 
@@ -80,15 +82,19 @@ def free_port() -> int:
 def platform(
     data_dir: Path,
     *flags: str,
+    bundled: bool = False,
     verify: ssl.SSLContext | bool = True,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Platform]:
     """Start, wait until a request can be answered, hand out, stop by SIGINT, expect exit code 0.
 
-    `verify` is whom an HTTPS gateway (flag --tls-certificate) is checked against; `env` are
-    settings of any process.
+    Serves the noise checkpoint, or the `bundled` one. `verify` is whom an HTTPS gateway (flag
+    --tls-certificate) is checked against; `env` are settings of any process.
     """
     port = free_port()
+    if not bundled:
+        served = str(noise.write(checkpoint_of(data_dir)))
+        flags = ("--checkpoint", served, "--model-name", MODEL, *flags)
     log = (data_dir / "up.log").open("wb")
     command = [*CLI, "up", "--data-dir", str(data_dir), "--port", str(port), *flags]
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(env))
@@ -143,6 +149,5 @@ def leaks_of(status: dict[str, Any]) -> list[str]:
 
 
 def checkpoint_of(data_dir: Path) -> Path:
-    """The embedded checkpoint that `diptych up` made in a data folder."""
-    [config] = (data_dir / "checkpoints").glob("*/config.json")
-    return config.parent
+    """Where the noise checkpoint of a platform lies."""
+    return data_dir / "checkpoints" / MODEL

@@ -9,6 +9,7 @@ time for thousands; the tiny model computes for real.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from diptych.engine.scheduler import Limits
 from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
 from diptych.engine.swap import SwapSpace
+from diptych.supervisor.checkpoint import embedded_folder
 
 from .conftest import TINY
 from .hashing import HashingRunner, isolated
@@ -34,7 +36,7 @@ from .traffic import Heard, Hybrid, Rig, Split, Traffic, drive
 
 BOUNDS = Bounds(vocab_size=97, max_model_len=160, eos_token_id=1)
 TINY_LEN = 96
-SMALL: dict[str, Any] = {"block_tokens": 8, "max_model_len": TINY_LEN}
+SMALL: dict[str, Any] = {"block_tokens": 8}
 DEVICES: dict[str, Callable[[], Device | None]] = {
     "one by one": lambda: None,
     "late": LazyDevice,
@@ -142,38 +144,46 @@ def test_a_sequence_gets_alone_what_it_gets_in_a_lot_of_random_traffic(device: s
     assert seen.requests == 60_000
 
 
-def tiny_rig(**choices: Any) -> Rig:
-    parts = build_parts(TINY, model_name="tiny", options=Options(**SMALL | choices))
+def tiny_rig(folder: Path, **choices: Any) -> Rig:
+    parts = build_parts(folder, model_name="tiny", options=Options(**SMALL | choices))
     return Rig(parts.ledger, parts.stepper, parts.arenas)
 
 
-def random_tiny_rig(rng: random.Random, spare_blocks: int) -> Rig:
+def random_tiny_rig(folder: Path, length: int, rng: random.Random, spare_blocks: int) -> Rig:
     slots = rng.choice([5, 8])
     return tiny_rig(
+        folder,
+        max_model_len=length,
         replay=rng.choice(["compact", "mask"]),
         async_stepping=rng.random() < 0.5,
         max_num_seqs=slots,
         max_batch_tokens=rng.choice([slots, 32]),
-        num_blocks=TINY_LEN // 8 + spare_blocks,
+        num_blocks=length // 8 + spare_blocks,
         num_anchors=rng.choice([2, 64]),
         swap_bytes=rng.choice([0, 0, 2**28]),
     )
 
 
-def tiny_traffic(rng: random.Random, count: int, seen: Seen) -> None:
+def tiny_traffic(
+    rng: random.Random, count: int, seen: Seen, folder: Path = TINY, length: int = TINY_LEN
+) -> None:
     """As `hash_traffic`, with the tiny model: an engine that serves nobody else is the judge.
 
     Either pages are short, or conversations go on.
     """
     if rng.random() < 0.5:
-        rigs = [random_tiny_rig(rng, spare_blocks=0) for _ in range(rng.choice([1, 2]))]
-        traffic = Traffic(rng, 900, TINY_LEN, (1, 3, 9), (1, 4, 24), reuse=0.1)
+        rigs = [
+            random_tiny_rig(folder, length, rng, spare_blocks=0) for _ in range(rng.choice([1, 2]))
+        ]
+        traffic = Traffic(rng, 900, length, (1, 3, 9), (1, 4, 24), reuse=0.1)
     else:
-        rigs = [random_tiny_rig(rng, spare_blocks=24) for _ in range(rng.choice([1, 2]))]
-        traffic = Traffic(rng, 900, TINY_LEN, (1, 9, 20, 40), (1, 2, 4), reuse=0.9)
+        rigs = [
+            random_tiny_rig(folder, length, rng, spare_blocks=24) for _ in range(rng.choice([1, 2]))
+        ]
+        traffic = Traffic(rng, 900, length, (1, 9, 20, 40), (1, 2, 4), reuse=0.9)
     engine = Split(*rigs) if len(rigs) == 2 else Hybrid(*rigs)
     asked = drive(engine, traffic, count, lambda: check(engine))
-    judge = Hybrid(tiny_rig())
+    judge = Hybrid(tiny_rig(folder, max_model_len=length))
     for generation in asked.values():
         cold = replace(generation, scope=b"")  # nothing is cached
         judge.submit(cold)
@@ -193,6 +203,15 @@ def test_the_tiny_model_says_in_random_traffic_what_it_says_to_one() -> None:
         tiny_traffic(random.Random(seed), 15, seen)
     assert seen.requests == 150
     assert seen.preemptions > 3 and seen.swaps > 1 and seen.hit_tokens > 20
+
+
+@pytest.mark.timeout(300)
+def test_the_bundled_model_says_in_random_traffic_what_it_says_to_one() -> None:
+    seen = Seen()
+    for seed, length in ((1, 96), (3, 96), (0, 192), (2, 192)):  # short of pages; conversations
+        tiny_traffic(random.Random(seed), 10, seen, embedded_folder(), length)
+    assert seen.requests == 40
+    assert seen.preemptions > 0 and seen.hit_tokens > 0
 
 
 @pytest.mark.soak

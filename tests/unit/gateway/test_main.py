@@ -108,7 +108,7 @@ async def test_the_process_serves_without_a_router_and_leaves_on_sigterm(tmp_pat
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             await answers(client)
             assert (await client.get("/readyz")).status_code == 503
-            body = {"model": "tiny-noise", "messages": [{"role": "user", "content": "x"}]}
+            body = {"model": "diptych-tiny", "messages": [{"role": "user", "content": "x"}]}
             reply = await client.post("/v1/chat/completions", json=body)
             assert reply.status_code == 503
         process.send_signal(signal.SIGTERM)

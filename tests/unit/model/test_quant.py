@@ -14,6 +14,7 @@ from diptych.model.quant import (
     encode_fp8_blocks,
     power_of_two_above,
     round_bf16,
+    round_fp8_blocks,
     unpack_e2m1,
 )
 
@@ -125,3 +126,14 @@ def test_gradients_pass_straight_through(rounding, generator):
 def test_gradients_stop_when_they_are_told_to(generator):
     x = torch.randn(4, 64, generator=generator, requires_grad=True)
     assert not FP8_G32.round(x, straight_through=False).requires_grad
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (40, 70), (1, 32)])
+def test_rounding_fp8_blocks_is_a_round_trip_with_the_gradient_of_the_identity(shape, generator):
+    x = torch.randn(shape, generator=generator)
+    x[0, :2] = torch.tensor([1e3, 1e-9])
+    x.requires_grad_()
+    rounded = round_fp8_blocks(x)
+    assert torch.equal(rounded, decode_fp8_blocks(*encode_fp8_blocks(x.detach())))
+    rounded.sum().backward()
+    assert torch.equal(x.grad, torch.ones(shape))

@@ -1,0 +1,1 @@
+"""Trains the bundled tiny model. Order: vocabulary, prepare, teacher, train, export, evaluate."""
