@@ -153,7 +153,7 @@ async def test_f14_flipped_bits_cost_hits_and_never_a_token(
             assert sum(it.brought) > sum(found)
 
 
-async def test_f15_a_slow_disk_is_given_up_and_later_tried_again(
+async def test_f15_a_slow_disk_is_noticed_and_answers_stay(
     tmp_path: Path, expected: list[tuple[int, ...]]
 ) -> None:
     await fill(tmp_path, expected)
@@ -191,7 +191,7 @@ async def test_a_store_killed_in_the_middle_of_write_behind_costs_no_token(
 ) -> None:
     draw = random.Random(9)
     with store_process(tmp_path) as store:
-        for _ in range(3):
+        for _ in range(2):
             async with worker([store.address]) as it:
                 killing = asyncio.create_task(kill(store, draw.uniform(0.1, 0.8)))
                 assert await it.answers() == expected
