@@ -290,7 +290,12 @@ def test_what_is_said_about_errors_neither_grows_with_nor_repeats_the_input() ->
     error = refused(messages=[{"role": "user", "content": {"x": secret}}] * 5000)
     assert "s3cret" not in error.message
     assert len(error.message) < 1000
-    assert "and 4990 more" in error.message
+    assert error.message.startswith("messages[0].content: ")
+    names = ["temperature", "top_p", "top_k", "min_p", "seed", "n", "min_tokens", "logprobs"]
+    names += ["max_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty"]
+    many = refused(**dict.fromkeys(names, secret))
+    assert "s3cret" not in many.message and many.message.endswith("; and 2 more")
+    assert len(many.message) < 1000
 
 
 @pytest.mark.parametrize(
