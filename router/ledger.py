@@ -1,10 +1,11 @@
 """What was placed where: every lease's stage, and what each worker carries because of it.
 
 The router counts its own work at once; reports only correct it. What a report shows beyond our own
-work (placed by another router, or before a restart) is kept as *foreign* until the next report.
+work (placed by another router, or before a restart) is *foreign*, if several reports in a row show
+it: what we gave away or closed a moment ago is in one and not in the next.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
@@ -12,6 +13,8 @@ from enum import StrEnum, auto
 from diptych.core.ids import WorkerId
 from diptych.router.admission import Deaths
 from diptych.router.messages import Load, Want
+
+REPORTS = 3  # in a row that must show foreign work
 
 
 class Stage(StrEnum):
@@ -109,6 +112,7 @@ class Standing:
     foreign_prompts: int = 0
     foreign_rows: int = 0
     foreign_blocks: int = 0
+    strangers: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REPORTS))
     slots_given: int = 0  # since the last report
     blocks_given: int = 0
     last_assigned: int = 0  # a counter, not a time
@@ -172,9 +176,14 @@ class Ledger:
         self.touched.add(worker)
         own = standing.own
         busy = load.running + load.waiting + load.reservations
-        standing.foreign_prompts = max(0, load.running + load.waiting - own.held - own.rows)
-        standing.foreign_rows = max(0, busy - own.rows)
-        standing.foreign_blocks = max(0, num_blocks - load.free_blocks - own.blocks)
+        seen = (
+            max(0, load.running + load.waiting - own.held - own.rows),
+            max(0, busy - own.rows),
+            max(0, num_blocks - load.free_blocks - own.blocks),
+        )
+        standing.strangers.append(seen)
+        least = (min(numbers) for numbers in zip(*standing.strangers, strict=True))
+        standing.foreign_prompts, standing.foreign_rows, standing.foreign_blocks = least
         standing.slots_given = 0
         standing.blocks_given = 0
 
