@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import uvloop
 
-from diptych.config import GatewaySettings, secrets_of
+from diptych.config import GatewaySettings, addresses_of, secrets_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
@@ -18,6 +18,8 @@ from diptych.gateway.access import Access, admin_route_of
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.admin.supervisor import control_token
+from diptych.gateway.admin.watch import Watch
 from diptych.gateway.deadlines import Deadlines
 from diptych.gateway.hops import Hops
 from diptych.gateway.measures import Measures
@@ -39,6 +41,8 @@ from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
+
+SHOWN_DECISIONS = 20  # to operators
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +160,14 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         on_load=reporter.notify,
         settings=settings.model_dump(mode="json"),
         version=lambda: model.version,
+        router=settings.router,
+        supervisor=settings.supervisor or "",
+        control=control_token(cluster_secret),
+        stores=tuple(addresses_of(settings.stores)),
+        decisions=lambda: measures.decisions.newest(SHOWN_DECISIONS),
+        gateway_id=settings.gateway_id,
     )
+    watching = Watch(site)
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)
     public = app.build(
         model,
@@ -170,7 +181,9 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     metrics.pull(lambda: _failures(office.authentication))
     servers = {Server(access, ports.public_tls): ports.public}
     if ports.admin is not None:
-        operators = Access(admin_app.build(site, entrance, levels), measures, name=admin_route_of)
+        operators = Access(
+            admin_app.build(site, entrance, levels, watching), measures, name=admin_route_of
+        )
         servers[Server(operators, ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
     try:
@@ -182,6 +195,7 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
                 log.info("admin api http=%s", ports.admin_url)
             await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
+            watching.close()
             for server in servers:
                 server.should_exit = True
             await traffic.drain(DRAIN_S)

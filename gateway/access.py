@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from diptych.gateway import spans
+from diptych.gateway.admin.console import PREFIX as CONSOLE
 from diptych.gateway.measures import OTHER, Measures
 from diptych.gateway.notes import Notes
 from diptych.gateway.playground import PREFIX
@@ -31,7 +32,7 @@ _OTHERS = (
 _ADMIN = "/admin/v1/"
 _ADMINISTERED = (
     "audit", "cache", "config", "data", "gateway", "keys", "log-level", "operations", "requests",
-    "role", "scale", "status", "tenants", "usage", "workers",
+    "role", "scale", "status", "tenants", "usage", "watch", "workers",
 )  # fmt: skip
 
 Message = MutableMapping[str, Any]
@@ -45,6 +46,8 @@ def admin_route_of(path: str) -> str:
     about = path.removeprefix(_ADMIN).partition("/")[0]
     if path.startswith(_ADMIN) and about in _ADMINISTERED:
         return _ADMIN + about
+    if path.startswith(CONSOLE):
+        return CONSOLE
     return path if path in OPEN_PATHS else OTHER
 
 

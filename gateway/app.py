@@ -16,6 +16,7 @@ from starlette.routing import Route, Router
 from diptych.core.errors import Broken, DiptychError
 from diptych.gateway import playground
 from diptych.gateway.anthropic.dialect import MessagesDialect
+from diptych.gateway.body import MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES
 from diptych.gateway.chat.dialect import ChatDialect
 from diptych.gateway.completions.dialect import CompletionDialect
 from diptych.gateway.dialect import Dialect
@@ -46,6 +47,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
+_WITH_IMAGES = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens")
 
 
 def build(
@@ -87,10 +89,17 @@ def _endpoints(
 ) -> dict[str, App]:
     """All that is posted to, by path."""
     found: dict[str, App] = {
-        path: Endpoint(dialect, traffic, pipeline, patience)
+        path: Endpoint(dialect, traffic, pipeline, patience, _max_bytes(path))
         for path, dialect in _dialects(served).items()
     }
-    return found | {path: Inquiry(ask, traffic) for path, ask in _inquiries(served).items()}
+    inquiries = _inquiries(served).items()
+    return found | {path: Inquiry(ask, traffic, _max_bytes(path)) for path, ask in inquiries}
+
+
+def _max_bytes(path: str) -> int:
+    """Of a body."""
+    has_images = path.endswith(_WITH_IMAGES) or path == RENDER
+    return MAX_BODY_BYTES if has_images else MAX_TEXT_BODY_BYTES
 
 
 def _dialects(served: Served) -> dict[str, Dialect]:

@@ -12,7 +12,7 @@ from diptych.core.errors import DiptychError, Expired
 from diptych.core.step import Logprob
 from diptych.gateway import timings
 from diptych.gateway.answer import Answer
-from diptych.gateway.body import read_json
+from diptych.gateway.body import MAX_BODY_BYTES, read_json
 from diptych.gateway.deadlines import client_timeout_s
 from diptych.gateway.dialect import Ask, Dialect, Shapes
 from diptych.gateway.errors import envelope_for
@@ -39,12 +39,19 @@ class Endpoint:
     """ASGI. Watches for the client leaving from before the queue until the last byte."""
 
     def __init__(
-        self, dialect: Dialect, traffic: Traffic, pipeline: Pipeline, patience: Patience
+        self,
+        dialect: Dialect,
+        traffic: Traffic,
+        pipeline: Pipeline,
+        patience: Patience,
+        max_bytes: int = MAX_BODY_BYTES,
     ) -> None:
+        """`max_bytes`: of a body."""
         self._dialect = dialect
         self._traffic = traffic
         self._pipeline = pipeline
         self._patience = patience
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         self._traffic.check_open()
@@ -53,7 +60,7 @@ class Endpoint:
         until_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         visit = visit_of(scope)
         visit.notes.wants_timings = timings.is_asked(headers)
-        body = await read_json(headers, receive)
+        body, visit.size_bytes = await read_json(headers, receive, self._max_bytes)
         with self._traffic.entered():
             await unless_gone(receive, self._answer(body, visit, send, until_s))
 

@@ -164,6 +164,7 @@ class Again:
     failed_worker: str
     why: str
     left: Left
+    code: str  # of the error
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ Never the value itself: an answer must not grow with, or repeat, what was sent.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from diptych.core.errors import BadRequest
@@ -20,6 +20,10 @@ def _whole(value: Any) -> Any:
 
 
 Int = Annotated[int, BeforeValidator(_whole)]
+
+Member = TypeVar("Member")
+Long = Annotated[list[Member], Field(fail_fast=True)]
+"""A list that may be long: it is read up to the first that is wrong."""
 
 OUR_CODES = {
     "conflicting_parameters",

@@ -41,14 +41,17 @@ def _biases(value: Any) -> Any:
     """JSON has no keys but strings; they are not repeated in what is said about them."""
     if not isinstance(value, dict):
         return value
-    are_tokens = all(key.isascii() and key.isdecimal() and len(key) < 10 for key in value)
-    are_biases = all(
+    is_short = len(value) <= MAX_BIASES  # or it is not looked at
+    are_tokens = is_short and all(
+        key.isascii() and key.isdecimal() and len(key) < 10 for key in value
+    )
+    are_biases = is_short and all(
         isinstance(bias, int | float)
         and not isinstance(bias, bool)
         and -MAX_BIAS <= bias <= MAX_BIAS
         for bias in value.values()
     )
-    if len(value) > MAX_BIASES or not are_tokens or not are_biases:
+    if not are_tokens or not are_biases:
         raise PydanticCustomError(
             "invalid_value",
             f"expected at most {MAX_BIASES} token ids with numbers from -100 to 100",

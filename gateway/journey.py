@@ -291,7 +291,7 @@ class Journey:
         elif self.phase is Phase.HANDOFF:
             self._enter_handoff(now_s)
         worker = rank.worker_id if rank else ""
-        self._again = on.Again(self.attempt, worker, error.message, left)
+        self._again = on.Again(self.attempt, worker, error.message, left, error.code)
         self._timers.set(Timer.AGAIN, again_s)
         return [*effects, *self._ask_again(now_s)]
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from diptych.core.errors import DiptychError
 from diptych.core.phases import Phase
+from diptych.gateway.decisions import Decisions
 from diptych.gateway.journey import Journey
 from diptych.gateway.notes import Course, Notes, Stay
 from diptych.telemetry import metrics as m
@@ -22,6 +23,7 @@ class Measures:
 
     def __init__(self, metrics: m.Metrics) -> None:
         self.metrics = metrics
+        self.decisions = Decisions()
         self.requests = metrics.histogram(m.REQUEST_SECONDS)
         self.ttft = metrics.histogram(m.TTFT_SECONDS)
         self.gaps = metrics.histogram(m.INTER_TOKEN_SECONDS)
@@ -100,6 +102,9 @@ class OutputClock:
 
     def placed(self, reasons: tuple[str, ...], *, prefill: str = "", decode: str = "") -> None:
         """The router named a worker."""
+        is_first = not (self._prefill or self._decode)
+        phase = "prefill" if prefill else "hybrid" if is_first else "decode"
+        self._measures.decisions.heard(phase, prefill or decode, reasons)
         self._prefill = prefill or self._prefill
         self._decode = decode or self._decode
         if self._reasons is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from diptych.core.blocks import fingerprint
 from diptych.core.errors import Broken, DiptychError, Lost
 from diptych.core.ids import BlockHash, Key
 from diptych.core.phases import Role
@@ -336,6 +337,7 @@ class _Drive:
             priority_class=self._call.priority_class,
             tenant=self._call.tenant,
             resume=resume,
+            fingerprint=fingerprint(generation.scope, generation.prompt),
         )
 
 
@@ -343,5 +345,5 @@ async def _say(lease: Lease, effect: on.Report | on.Again) -> None:
     match effect:
         case on.Report(phase, tokens, last):
             await lease.progress(phase, tokens, last)
-        case on.Again(attempt, worker, why, left):
-            await lease.again(attempt, worker, why, Have[left.name])
+        case on.Again(attempt, worker, why, left, code):
+            await lease.again(attempt, worker, why, Have[left.name], code)

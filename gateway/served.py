@@ -28,6 +28,7 @@ Number = TypeVar("Number", int, float)
 Result = TypeVar("Result")
 
 INLINE_CHARS = 4096  # longer texts are tokenised off the event loop
+NUM_TOKENIZING = 4  # long texts at once: one that takes a minute must not keep all others
 KEPT_CHECKS = 1024
 
 
@@ -75,7 +76,7 @@ class Served:
         self._master_key = master_key
         self._defaults = defaults or Sampling()
         self._identity: Identity | None = None
-        self._threads = ThreadPoolExecutor(1, "tokenize")
+        self._threads = ThreadPoolExecutor(NUM_TOKENIZING, "tokenize")
         self._checks = ThreadPoolExecutor(1, "constraints")
         self._checked: dict[str, None] = {}  # keys of constraints that are fine, oldest first
 

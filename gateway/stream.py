@@ -56,12 +56,13 @@ class Outbox:
         self._is_closed = False
 
     def put(self, data: bytes) -> None:
-        """Add events; ClientGone if the client left too much unread."""
+        """Add events, of any size where all before has been taken; ClientGone if too much waits."""
         if not data:
             return
+        is_waiting = bool(self._events)
         self._events.append(data)
         self._size_bytes += len(data)
-        if self._size_bytes > self._max_bytes:
+        if is_waiting and self._size_bytes > self._max_bytes:
             raise ClientGone(f"{self._size_bytes} bytes unread")
         self._bell.set()
 

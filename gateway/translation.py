@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diptych.core.errors import BadRequest
+from diptych.gateway.aside import aside
 from diptych.gateway.chat.preparation import Prepared, prepare
 from diptych.gateway.chat.request import ChatRequest, read_chat
 from diptych.gateway.pipeline import Call
@@ -71,7 +72,7 @@ class Translation:
 
     async def prepare(self, visit: Visit, served: Served) -> tuple[ChatRequest, Prepared]:
         """The chat request, ready to run."""
-        request = self.read(served.policy)
+        request = await aside(lambda: self.read(served.policy), visit.size_bytes)
         with self.names.spoken():
             prepared = await prepare(request, visit, served)
         return request, replace(prepared, calls=tuple(map(self._named, prepared.calls)))

@@ -6,12 +6,12 @@ in between and the caller sets the pace; what is half done at a crash is done ag
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash
 from diptych.kvcache_store.items import runs
-from diptych.kvcache_store.policy import Candidate, Rank, eviction_order, value
+from diptych.kvcache_store.policy import Candidate, Rank, eviction_order, value, with_its_segment
 from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.reading import Reader
 from diptych.kvcache_store.retention import DAY_S, Retention, day_of
@@ -118,12 +118,12 @@ class Cleaner:
             if empty is not None:
                 self._segments.drop(empty)
                 continue
-            reclaimable = sum(s.reclaimable_bytes for s in segments)
-            if reclaimable < wanted:
-                if not self._evict_some(max(wanted - reclaimable, at_once_bytes)):
+            sparsest = max(segments, key=_dead_share, default=None)
+            if sparsest is None or _dead_share(sparsest) < 1 - COMPACT_BELOW:
+                if self._evict_some(max(wanted, at_once_bytes)):
+                    continue
+                if sparsest is None or not sparsest.reclaimable_bytes:
                     return False
-                continue
-            sparsest = max(segments, key=lambda s: s.reclaimable_bytes / s.size_bytes)
             self._reclaim(sparsest)
         return True
 
@@ -178,7 +178,12 @@ class Cleaner:
             for e in self._segments.extents()
             if not self.is_kept(e) and not 0 <= now_s - e.used_s < FRESH_S
         }
-        candidates = [self._candidate(e, now_s) for e in extents.values()]
+        values = {key: _value(e, now_s) for key, e in extents.items()}
+        means = _means(extents, values)
+        candidates = [
+            self._candidate(e, with_its_segment(values[key], means[id(e.segment)]))
+            for key, e in extents.items()
+        ]
         freed = 0
         for c in eviction_order(candidates):
             extent = extents[c.key]
@@ -196,18 +201,12 @@ class Cleaner:
             self.counts.violated_bytes[extent.kept.retention] += freed
         return freed
 
-    def _candidate(self, extent: Extent, now_s: float) -> Candidate:
+    def _candidate(self, extent: Extent, worth: float) -> Candidate:
         is_block = extent.kind is PartKind.BLOCK
         return Candidate(
             key=id(extent),
             rank=self._rank(extent),
-            value=value(
-                tokens=len(extent.names) * ASSUMED_GRAIN,
-                index_tokens=extent.first_index * ASSUMED_GRAIN,
-                size_bytes=sum(extent.sizes),
-                reads=extent.reads,
-                idle_s=now_s - extent.used_s,
-            ),
+            value=worth,
             size_bytes=extent.live_bytes,
             parents=frozenset((extent.parent,) if is_block else extent.names),
             names=frozenset(extent.names if is_block else ()),
@@ -226,6 +225,36 @@ class Cleaner:
     def _is_over_quota(self, extent: Extent) -> bool:
         group, retention = extent.segment.head.group, extent.kept.retention
         return self.quotas.is_over(self._segments.ledger, group, retention)
+
+
+def _value(extent: Extent, now_s: float) -> float:
+    return value(
+        tokens=len(extent.names) * ASSUMED_GRAIN,
+        index_tokens=extent.first_index * ASSUMED_GRAIN,
+        size_bytes=sum(extent.sizes),
+        reads=extent.reads,
+        idle_s=now_s - extent.used_s,
+    )
+
+
+def _means(extents: Mapping[int, Extent], values: Mapping[int, float]) -> dict[int, float]:
+    """The mean value of what lives in each segment, by its identity.
+
+    One that has begun to die counts for less: it should go whole rather than be moved.
+    """
+    found: dict[int, list[float]] = {}
+    segments: dict[int, Segment] = {}
+    for key, extent in extents.items():
+        found.setdefault(id(extent.segment), []).append(values[key])
+        segments[id(extent.segment)] = extent.segment
+    return {
+        key: sum(some) / len(some) * (1 - _dead_share(segments[key])) for key, some in found.items()
+    }
+
+
+def _dead_share(segment: Segment) -> float:
+    """Of a file, what moving the rest would give back."""
+    return segment.reclaimable_bytes / segment.size_bytes
 
 
 def _is_sparse(segment: Segment) -> bool:

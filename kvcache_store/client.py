@@ -13,14 +13,17 @@ from diptych.kvcache_store.chains import ClientCounts, StoreClient
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
 from diptych.kvcache_store.messages import Whose
+from diptych.kvcache_store.remote_desk import RemoteDesk
+from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
+from diptych.transport.channel import connect, deadline
 from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
-    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "StoreClient", "StoreTier", "Tier",
-    "Transport", "Whose",
+    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
+    "Tier", "Transport", "Whose", "stats",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
@@ -64,6 +67,7 @@ class StoreTier:
         self._namespace = self._layout_hash = b""
         self._waiting: asyncio.Queue[Run | Snapshot] = asyncio.Queue()
         self._waiting_bytes = 0
+        self._refused = 0  # parts; counted on the engine's thread
         self._putting: asyncio.Task[None] | None = None
 
     def bind(self, namespace: bytes, layout_hash: bytes) -> Self:
@@ -76,10 +80,15 @@ class StoreTier:
         """Since start."""
         return self._client.counts
 
+    @property
+    def parts_dropped(self) -> int:
+        """Since start: of what an engine would have had it keep."""
+        return self._refused + self.counts.parts_dropped
+
     async def find(self, owner: Owner, chain: Sequence[BlockHash], start: int) -> EngineFound:
         hit = await self._client.lookup(self._whose(owner), chain, start=start)
         stored = (
-            Stored(NAMES[place.found.tier], place.found.is_exact, index in hit.anchors)
+            Stored(NAMES[place.found.tier], place.found.is_exact, _has_anchor(hit, index))
             for index, place in enumerate(hit.blocks, hit.start)
         )
         return _Found(owner, start, tuple(stored), hit)
@@ -99,8 +108,10 @@ class StoreTier:
             num_filled += fetched.num_leading
         return num_filled
 
-    def has_room(self) -> bool:
-        return self._waiting_bytes < WAITING_BYTES
+    def has_room(self, count: int) -> bool:
+        has_room = self._waiting_bytes < WAITING_BYTES
+        self._refused += 0 if has_room else count
+        return has_room
 
     def keep(self, items: Sequence[Kept | Snapshot]) -> None:
         blocks = [item for item in items if isinstance(item, Kept)]
@@ -109,6 +120,7 @@ class StoreTier:
         for one in coming:
             size_bytes = _size_bytes(one)
             if self._waiting_bytes + size_bytes > WAITING_BYTES:
+                self.counts.parts_dropped += _num_parts(one)
                 continue
             self._waiting_bytes += size_bytes
             self._waiting.put_nowait(one)
@@ -168,6 +180,16 @@ def _size_bytes(one: Run | Snapshot) -> int:
     return one.size_bytes if isinstance(one, Run) else len(one.payload)
 
 
+def _num_parts(one: Run | Snapshot) -> int:
+    return len(one.blocks) + len(one.anchors) if isinstance(one, Run) else 1
+
+
+async def stats(address: str, timeout_s: float) -> Stats:
+    """What a node holds; Lost or Expired if it does not answer."""
+    async with connect(address) as channel, deadline(timeout_s, f"the store at {address}"):
+        return await RemoteDesk(channel).stats()
+
+
 def runs_of(items: Sequence[Kept], whose: WhoseOf) -> list[Run]:
     """The same as runs of consecutive blocks, each with the anchors among them."""
     chains: dict[tuple[Owner, int], dict[int, Kept]] = {}
@@ -206,6 +228,12 @@ def _run(span: Sequence[Kept], anchors: Mapping[int, Kept], whose: WhoseOf) -> R
         },
         retention=Retention(first.owner.retention),
     )
+
+
+def _has_anchor(hit: Hit, index: int) -> bool:
+    """One that is no less exact than its block: they may come from different workers."""
+    anchor, block = hit.anchors.get(index), hit.blocks[index - hit.start]
+    return anchor is not None and (anchor.found.is_exact or not block.found.is_exact)
 
 
 def _part(kind: PartKind, item: Kept) -> Part:

@@ -3,7 +3,8 @@
 Expired and dead bytes go before anything is asked here. Then namespaces that nobody uses, then
 tenants and classes above their quota, and last what was promised; inside each rank leaves before
 parents, and of leaves the one that is worth least: milliseconds saved by a hit times its
-probability, a byte. Parents never go before their children: a chain is read from its root.
+probability, a byte, seen with its segment. Parents never go before their children: a chain is read
+from its root.
 """
 
 import heapq
@@ -18,6 +19,7 @@ from diptych.kvcache_store.retention import Retention
 
 MS_A_TOKEN: Final = 0.031  # of a prefill node: 73,700 tokens/s, 44 % of them computed
 TWICE_AT_TOKENS: Final = 65_536  # attention doubles the cost of a token about here
+MUCH_BETTER: Final = 2.0
 USABLE: Final = 0.8  # of the capacity, for promises
 HALF_AFTER_S: Final = 3_600.0  # idle; then as one over the time, since turns come in bursts
 
@@ -47,6 +49,12 @@ def value(*, tokens: int, index_tokens: int, size_bytes: int, reads: int, idle_s
     ms = tokens * MS_A_TOKEN * (1.0 + index_tokens / TWICE_AT_TOKENS)
     probability = (1.0 + reads) / (2.0 + reads) / (1.0 + max(0.0, idle_s) / HALF_AFTER_S)
     return ms * probability / max(1, size_bytes)
+
+
+def with_its_segment(own: float, mean: float) -> float:
+    """The value that counts in a segment of this mean value: what is not much better than its
+    neighbours goes with them. So bytes die side by side, and little has to be moved."""
+    return max(mean, own / MUCH_BETTER)
 
 
 def shown_days(

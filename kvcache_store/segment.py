@@ -32,6 +32,8 @@ class Extent:
     names: tuple[BlockHash, ...]
     sizes: "array[int]"  # of the parts' plain bytes
     crcs: "array[int]"
+    payload_at: int  # where the first payload begins in the file
+    end: int
     exact: int  # bits by position
     kept: Kept
     used_s: float  # last written or read; after a restart, when its day began
@@ -41,15 +43,6 @@ class Extent:
     @property
     def num_live(self) -> int:
         return len(self.names) - self.dead.bit_count()
-
-    @property
-    def payload_at(self) -> int:
-        """Where the first payload begins in the file."""
-        return self.offset + f.extent_head_bytes(len(self.names))
-
-    @property
-    def end(self) -> int:
-        return self.payload_at + sum(self.sizes) + len(self.sizes) * self.segment.tag_bytes
 
     @property
     def footprint_bytes(self) -> int:
@@ -137,8 +130,11 @@ class Segment:
 
     def adopt(self, offset: int, head: f.ExtentHead, kept: Kept, used_s: float) -> Extent:
         """Remember an extent that stands in the file."""
+        payload_at = offset + f.extent_head_bytes(len(head.parts))
         extent = Extent(
             segment=self,
+            payload_at=payload_at,
+            end=payload_at + sum(part.size_bytes + self.tag_bytes for part in head.parts),
             offset=offset,
             kind=head.kind,
             scope=head.scope,

@@ -279,15 +279,20 @@ class Segments:
     def _enter(self, extent: Extent) -> None:
         """Into index and ledger; whoever held a part before holds it no more."""
         index = self._index[extent.kind]
+        older: dict[int, Extent] = {}
         for name in extent.names:
-            older = index.get(name)
-            if older is not None and older is not extent:
-                extent.kept = later(extent.kept, older.kept)
-                before = older.live_bytes
-                older.dead |= 1 << older.names.index(name)
-                freed = before - older.live_bytes
-                self.ledger.add(older.segment.head.group, older.kept, -freed)
+            holder = index.get(name)
+            if holder is not None and holder is not extent:
+                older[id(holder)] = holder
             index[name] = extent
+        for holder in older.values():
+            extent.kept = later(extent.kept, holder.kept)
+            before = holder.live_bytes
+            for position, name in enumerate(holder.names):
+                if index.get(name) is extent:
+                    holder.dead |= 1 << position
+            freed = before - holder.live_bytes
+            self.ledger.add(holder.segment.head.group, holder.kept, -freed)
         self.ledger.add(extent.segment.head.group, extent.kept, extent.live_bytes)
 
     def _take_in(self, segment: Segment, offset: int, head: f.ExtentHead, kept: Kept) -> Extent:

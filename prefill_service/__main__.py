@@ -12,7 +12,7 @@ from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
 from diptych.engine.build import build_engine
-from diptych.engine.measures import Measures, readings
+from diptych.engine.measures import Measures, Work, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.kvcache_store.client import StoreTier
@@ -61,12 +61,13 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         options=Options.of(settings),
         observer=measures,
         on_grammar=measures.compiled,
+        on_load=measures.loaded,
         open_tier=tier.bind if stores else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
     service = PrefillService(engine, identity, cluster_secret, tracer=tracer)
-    measures.metrics.pull(lambda: _readings(engine, service))
+    measures.metrics.pull(lambda: _readings(engine, service, tier))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -79,7 +80,13 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(settings.router, join, lambda: _load(engine, service))
+            reporter = Reporter(
+                settings.router,
+                join,
+                lambda: _load(engine, service, measures.work),
+                on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
+                block_log=engine.block_log,
+            )
             async with asyncio.TaskGroup() as group:
                 work = [
                     group.create_task(reporter.run()),
@@ -113,10 +120,11 @@ def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> J
         num_blocks=counts.num_blocks,
         num_slots=counts.num_slots,
         pid=os.getpid(),
+        keep_tokens=engine.keep_tokens,
     )
 
 
-def _load(engine: EnginePort, service: PrefillService) -> Load:
+def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
     counts = engine.counts()
     return Load(
         running=counts.running,
@@ -132,12 +140,20 @@ def _load(engine: EnginePort, service: PrefillService) -> Load:
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
         preemptions_total=counts.preemptions_total,
+        busy_us_total=work.busy_us,
+        steps_total=work.steps,
+        prompt_rows_total=work.prompt_rows,
+        prompt_pairs_total=work.prompt_pairs,
+        decode_rows_total=work.decode_rows,
+        decode_context_total=work.decode_context,
         draining=service.sessions.is_draining,
     )
 
 
-def _readings(engine: EnginePort, service: PrefillService) -> Iterator[m.Reading]:
+def _readings(engine: EnginePort, service: PrefillService, tier: StoreTier) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
+    yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
+    yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     tickets = service.holdings.tickets
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.TICKETS.at(tickets.num_held, "held")

@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 from diptych.config import RouterSettings
+from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
+from diptych.router import decisions
+from diptych.router.decisions import Difference, Recorder
 from diptych.router.dispatcher import Dispatcher
 from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
@@ -25,7 +29,9 @@ def main(settings: RouterSettings) -> None:
 async def _serve(settings: RouterSettings) -> None:
     metrics = Metrics(Role.ROUTER)
     registry = StreamRegistry()
-    service = RouterService(Dispatcher(registry), registry, metrics)
+    recorder = Recorder(settings.decisions_file) if settings.decisions_file else None
+    dispatcher = Dispatcher(registry, on_decision=recorder.record if recorder else None)
+    service = RouterService(dispatcher, registry, metrics)
     with stop_signals() as stopped:
         async with (
             Server(settings.listen, [service.register]) as server,
@@ -34,6 +40,18 @@ async def _serve(settings: RouterSettings) -> None:
             log.info("router ready at=%s", server.address)
             await stopped.wait()
     service.stop()
+    if recorder is not None:
+        recorder.close()
+
+
+def replay(file: Path) -> tuple[int, list[Difference]]:
+    """Decide again what a router recorded: how many decisions, and which came out otherwise."""
+    try:
+        with file.open("rb") as lines:
+            outcomes = list(decisions.replay(lines))
+    except OSError as error:
+        raise Misconfigured(f"{file}: {error.strerror or error}") from error
+    return len(outcomes), [outcome for outcome in outcomes if outcome is not None]
 
 
 if __name__ == "__main__":

@@ -5,14 +5,26 @@ it from streams, sends what comes out and calls `dispatch` at `next_wake_s`.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-from diptych.core.ids import WorkerId
+from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Phase, Role
+from diptych.router.admission import (
+    DEATH,
+    POISON,
+    Blocked,
+    Breakers,
+    RetryBudget,
+    class_of,
+)
+from diptych.router.candidates import SUSPECT_S, Candidates
+from diptych.router.decisions import Decision
+from diptych.router.estimates import Estimates
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.messages import (
     Again,
+    BlockChanges,
     DecodeAt,
     Fleet,
     Have,
@@ -26,7 +38,7 @@ from diptych.router.messages import (
     Want,
 )
 from diptych.router.policy import (
-    Candidate,
+    Ask,
     Choice,
     Wait,
     Why,
@@ -34,7 +46,8 @@ from diptych.router.policy import (
     choose_prefill,
     find_path,
 )
-from diptych.router.queue import Queue, Waiting
+from diptych.router.prefix_index import Missing, Overlap, PrefixIndex, keys_of
+from diptych.router.queue import FairQueue, Queue, Waiting
 from diptych.router.registry import Record, StreamRegistry
 
 log = logging.getLogger(__name__)
@@ -44,7 +57,10 @@ NOBODY_WAIT_S = 8.0  # without any worker of a role: longer than a restart, shor
 HANDOFF_WAIT_S = 20.0  # for a decode row; prefill's lease on the KV is 30 s
 LOOK_PAST = 16  # requests that wait for somebody else than the rest does, per dispatch
 RETRY_WAIT_S = 10.0  # at least, however long ago the first attempt came
-SUSPECT_S = 2.0  # a worker that failed one request is avoided by all
+LONGEST_INTERVAL_S = 5.0  # between prompts leaving the queue, as far as predictions go
+BUSY_CODES = ("no_capacity", "queue_timeout", "draining", "ticket_gone", "cancelled")  # no faults
+
+__all__ = ["SUSPECT_S", "Answer", "Dispatcher"]
 
 Answer = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
 
@@ -52,17 +68,32 @@ Answer = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
 class Dispatcher:
     """The router's state and its only decisions."""
 
-    def __init__(self, registry: StreamRegistry, *, queue_limit: int = QUEUE_LIMIT) -> None:
+    def __init__(
+        self,
+        registry: StreamRegistry,
+        *,
+        queue_limit: int = QUEUE_LIMIT,
+        on_decision: Callable[[Decision], None] | None = None,
+    ) -> None:
         self.ledger = Ledger()
-        self.prompts = Queue(queue_limit)
+        self.prompts = FairQueue(queue_limit)
         self.handoffs = Queue(queue_limit)
         self.outbox: list[tuple[int, Answer]] = []
+        self.index = PrefixIndex()
+        self.estimates = Estimates()
+        self.breakers = Breakers()
+        self.blocked = Blocked()
+        self._budget = RetryBudget()
         self._registry = registry
-        self._suspects: dict[WorkerId, float] = {}
+        self._candidates = Candidates(registry, self.ledger, self.estimates, self.breakers)
+        self._on_decision = on_decision
+        self._distrusted: set[WorkerId] = set()  # by the index's own measure; told once
         self._untold: list[int] = []  # leases that do not know yet that they wait
+        self._overlaps: dict[int, Overlap] = {}  # of leases that came in since the last dispatch
         self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
-        self._candidates: list[Candidate] | None = None  # while one dispatch changes nothing
         self._leases = 0
+        self._draws = 0
+        self._looked_s = 0.0
         self._placed_s: float | None = None
         self._interval_s = 0.0  # between prompts leaving a non-empty queue, smoothed
         registry.watch(self._member_changed)
@@ -73,23 +104,33 @@ class Dispatcher:
         """Begin a lease; the number names it from now on."""
         self._leases += 1
         lease = self._leases
-        entry = Entry(want=want, attempt=want.attempt, arrived_s=now_s)
-        if want.resume is None:
-            self.ledger.open(lease, entry)
-            self._enqueue(lease, now_s)
-        else:
+        entry = Entry(want=want, attempt=want.attempt, arrived_s=now_s, keys=keys_of(want.hashes))
+        if want.resume is not None:
             self.ledger.open(lease, self._resumed(entry))
+            return lease
+        self.ledger.open(lease, entry)
+        self._budget.earned()
+        if left_s := self.blocked.left_s(want.fingerprint, now_s):
+            self._refuse(lease, POISON, "this prompt has killed its workers twice", left_s)
+        else:
+            self._overlaps[lease] = self.index.lookup(entry.keys, now_s)
+            self._enqueue(lease, now_s)
         return lease
 
     def progress(self, lease: int, progress: Progress, now_s: float) -> None:
         """Note how far an attempt is; the last chunk's start asks for a decode worker."""
         entry = self.ledger.entries[lease]
         if progress.phase is Phase.DECODE:
-            released = None if entry.decode is not None else entry.prefill
-            self.ledger.update(lease, replace(entry, prefill=released, is_decoding=True))
+            self._decoding(lease, entry, progress.tokens, now_s)
             return
         entry = replace(entry, computed=max(entry.computed, progress.tokens))
-        if entry.stage is Stage.PREFILL and progress.last_chunk_started:
+        is_last = entry.stage is Stage.PREFILL and progress.last_chunk_started
+        if entry.prefill is not None:
+            left_ms = entry.work_us_left / 1000 if is_last else 0.0
+            self._candidates.ends(entry.prefill, left_ms, now_s)
+        if is_last:
+            if entry.prefill is not None:
+                self.estimates.expects_hit(entry.prefill, entry.hit)
             self.ledger.update(lease, replace(entry, stage=Stage.HANDOFF))
             self._enqueue(lease, now_s)
         else:
@@ -102,23 +143,13 @@ class Dispatcher:
             return
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
+        phase = entry.phase_of(WorkerId(again.failed_worker))
         if again.failed_worker:
-            failed = WorkerId(again.failed_worker)
-            self._suspects = {
-                worker: failed_s
-                for worker, failed_s in self._suspects.items()
-                if now_s < failed_s + SUSPECT_S
-            } | {failed: now_s}
-            entry = replace(entry, avoid={**entry.avoid, failed: now_s})
-            log.info(
-                "attempt failed request=%s attempt=%d worker=%s have=%s why=%s",
-                entry.want.request_id,
-                entry.attempt,
-                failed,
-                again.have.name.lower(),
-                again.why,
-            )
-        entry = replace(entry, attempt=again.attempt, decode=None, is_decoding=False)
+            entry = self._failed(lease, entry, again, phase, now_s)
+        self._let_go(lease, entry)
+        entry = replace(
+            entry, attempt=again.attempt, decode=None, is_decoding=False, hit=0, work_us=0
+        )
         is_ticket_alive = (
             again.have is Have.TICKET
             and entry.prefill is not None
@@ -129,48 +160,89 @@ class Dispatcher:
         else:
             entry = replace(entry, stage=Stage.WAITING, prefill=None, computed=0, is_hybrid=False)
         self.ledger.update(lease, entry)
-        self._enqueue(lease, now_s)
+        if entry.deaths.is_poison(phase):
+            self.blocked.add(entry.want.fingerprint, now_s)
+            log.error("poison request=%s phase=%s", entry.want.request_id, phase)
+            self._refuse(lease, POISON, f"its worker died twice at {phase}")
+        elif self._is_extra(again) and not self._budget.spend():
+            self._refuse(lease, "no_capacity", "too many requests are being tried again")
+        else:
+            self._enqueue(lease, now_s)
 
     def close(self, lease: int) -> None:
         """The lease's stream ended, whyever."""
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
+        self._overlaps.pop(lease, None)
+        entry = self.ledger.entries.get(lease)
+        if entry is not None:
+            self._let_go(lease, entry)
+            if entry.is_decoding:
+                half_a_report = 64  # gateways tell every 128 tokens
+                new = min(entry.want.max_new, entry.new_tokens + half_a_report)
+                self.estimates.ended(entry.want.tenant, entry.want.priority_class, new)
         self.ledger.close(lease)
 
     def reported(self, record: Record) -> None:
         """A worker's load was heard."""
-        if record.join.role is not Role.GATEWAY:
-            self.ledger.report(record.rank.worker_id, record.load, record.join.num_blocks)
+        join, worker = record.join, record.rank.worker_id
+        if join.role is not Role.GATEWAY:
+            self.ledger.report(worker, record.load, join.num_blocks)
+            self.estimates.reported(worker, join.role, join.incarnation, record.load)
+            self._watch_accuracy(worker)
+
+    def announced(self, member_id: str, life: Incarnation, blocks: BlockChanges) -> Missing | None:
+        """A member's blocks changed; what it must send first, if something is missing."""
+        missing = self.index.announce(member_id, life, blocks)
+        if missing is not None:
+            log.warning("block changes missing member=%s from=%d", member_id, missing.next_seq)
+        return missing
+
+    def load_only(self) -> list[str]:
+        """Workers that announce no blocks: only their load counts."""
+        known = set(self.index.holders())
+        names = (record.join.member_id for record in self._candidates.workers())
+        return [name for name in names if name not in known]
+
+    def accuracies(self) -> list[tuple[str, float]]:
+        """Of the index, by worker, where it is known."""
+        names = (record.rank.worker_id for record in self._candidates.workers())
+        found = ((name, self.estimates.accuracy(name)) for name in names)
+        return [(name, accuracy) for name, accuracy in found if accuracy is not None]
 
     # What follows.
 
     def dispatch(self, now_s: float) -> None:
         """Answer everything that can be answered now."""
+        self._looked_s = now_s
         for record in self._registry.drop_silent(now_s):
             log.warning("member is silent, dropped member=%s", record.join.member_id)
         self._expire(now_s)
-        self._candidates = None
+        self.prompts.age(now_s)
         self._serve(self.handoffs, now_s)
         self._serve(self.prompts, now_s)
-        self._tell_waiting()
+        self._tell_waiting(now_s)
+        self._overlaps.clear()
 
     def next_wake_s(self) -> float | None:
         """When `dispatch` is due without anything happening."""
         times = [
             self._registry.next_silence_s(),
+            self.breakers.next_close_s(self._looked_s),
             self.prompts.next_deadline_s(),
             self.handoffs.next_deadline_s(),
         ]
         for queue, since_s in self._nobody.items():
-            first = next(iter(queue), None)
-            if first is not None:
-                times.append(max(first.arrived_s, since_s) + NOBODY_WAIT_S)
+            oldest_s = queue.oldest_s()
+            if oldest_s is not None:
+                times.append(max(oldest_s, since_s) + NOBODY_WAIT_S)
         return min((t for t in times if t is not None), default=None)
 
     def fleet(self, now_s: float) -> Fleet:
         """Everybody, and whether a request can be served."""
-        path = find_path([self._candidate(r, None, now_s) for r in self._workers()])
-        able = [r.join for r in self._workers() if r.join.namespace == path.namespace]
+        workers = list(self._candidates.workers())
+        path = find_path([self._candidates.of(record, None, now_s) for record in workers])
+        able = [r.join for r in workers if r.join.namespace == path.namespace]
         return Fleet(
             members=tuple(self._member(record, now_s) for record in self._registry.records()),
             ready=path.namespace is not None,
@@ -193,67 +265,140 @@ class Dispatcher:
         elif self.prompts.is_full:
             self._refuse(lease, "no_capacity", f"{len(self.prompts)} requests wait already")
         else:
-            patience_s = entry.want.deadline_s
+            promised = class_of(entry.want.priority_class)
+            patience_s = min(entry.want.deadline_s, promised.deadline_s)
             deadline_s = max(entry.arrived_s + patience_s, now_s + min(patience_s, RETRY_WAIT_S))
-            self.prompts.push(Waiting(entry.arrived_s, lease, deadline_s))
+            waiting = Waiting(
+                entry.arrived_s,
+                lease,
+                deadline_s,
+                promised.level,
+                entry.want.tenant,
+                self._cost_ms(lease, entry),
+            )
+            self.prompts.push(waiting)
             self._untold.append(lease)
 
+    def _cost_ms(self, lease: int, entry: Entry) -> float:
+        """What computing a prompt is expected to take wherever most of it is cached."""
+        overlap = self._overlaps.get(lease)
+        most = max(overlap.device.values(), default=0.0) if overlap else 0.0
+        for record in self._candidates.workers():
+            if record.join.role is not Role.DECODE:
+                hit = min(most * record.join.block_tokens, entry.want.prompt_len - 1.0)
+                costs = self.estimates.costs(record.rank.worker_id, record.join.role)
+                return costs.prompt_ms(entry.want.prompt_len - hit, entry.want.prompt_len)
+        return float(entry.want.prompt_len)
+
     def _serve(self, queue: Queue, now_s: float) -> None:
-        """First come, first served; only who waits for its very own reasons is looked past."""
-        outcome: Choice | Wait | None = None
-        patience = LOOK_PAST
-        for waiting in queue:
-            if not (isinstance(outcome, Wait) and outcome.why is Why.NOBODY):
-                outcome = self._choose(waiting, now_s)
-            self._settle(waiting, outcome, now_s)
-            patience -= isinstance(outcome, Wait) and outcome.why is Why.FAILED
-            if patience == 0 or (isinstance(outcome, Wait) and outcome.why is Why.BUSY):
+        """In the queue's order; only who waits for its very own reasons is looked past."""
+        passed: set[int] = set()
+        while waiting := next((w for w in queue if w.lease not in passed), None):
+            outcome = self._choose(waiting, now_s)
+            if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
+                self._wait_for_anybody(queue, outcome, now_s)
                 return
+            self._nobody.pop(queue, None)
+            if isinstance(outcome, Choice):
+                self._serve_one(queue, waiting.lease, outcome, now_s)
+                continue
+            passed.add(waiting.lease)
+            if outcome.why is Why.BUSY or len(passed) >= LOOK_PAST:
+                return
+
+    def _serve_one(self, queue: Queue, lease: int, choice: Choice, now_s: float) -> None:
+        entry = self.ledger.entries[lease]
+        if isinstance(queue, FairQueue):
+            queue.serve(lease)
+            self._measure(now_s)
+        else:
+            queue.remove(lease)
+        self._place(lease, entry, choice, now_s)
+
+    def _wait_for_anybody(self, queue: Queue, outcome: Wait, now_s: float) -> None:
+        since_s = self._nobody.setdefault(queue, now_s)
+        for waiting in list(queue):
+            if now_s >= max(waiting.arrived_s, since_s) + NOBODY_WAIT_S:
+                queue.remove(waiting.lease)
+                self._refuse(waiting.lease, "no_capacity", outcome.message)
 
     def _choose(self, waiting: Waiting, now_s: float) -> Choice | Wait:
         entry = self.ledger.entries[waiting.lease]
-        want = entry.want
-        candidates = self._all_candidates(entry, now_s)
+        candidates = self._candidates.all(entry, now_s)
+        ask = self._ask(waiting.lease, entry, now_s)
         if entry.stage is Stage.HANDOFF:
-            return choose_decode(candidates, entry.namespace, want.prompt_len + want.max_new - 1)
-        return choose_prefill(candidates, want.prompt_len, want.max_new, self.ledger.pending)
+            outcome = choose_decode(candidates, entry.namespace, ask)
+        else:
+            outcome = choose_prefill(candidates, ask, self.ledger.pending)
+        if self._on_decision is not None:
+            names = {c.namespace for c in candidates}
+            self._on_decision(
+                Decision(
+                    entry.want.request_id,
+                    entry.attempt,
+                    ask,
+                    tuple(candidates),
+                    {name: replace(self.ledger.pending(name)) for name in names},
+                    entry.namespace if entry.stage is Stage.HANDOFF else None,
+                    outcome,
+                )
+            )
+        return outcome
 
-    def _settle(self, waiting: Waiting, outcome: Choice | Wait, now_s: float) -> None:
-        lease = waiting.lease
-        entry = self.ledger.entries[lease]
-        queue = self.handoffs if entry.stage is Stage.HANDOFF else self.prompts
-        if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
-            since_s = max(waiting.arrived_s, self._nobody.setdefault(queue, now_s))
-            if now_s >= since_s + NOBODY_WAIT_S:
-                queue.remove(lease)
-                self._refuse(lease, "no_capacity", outcome.message)
-            return
-        self._nobody.pop(queue, None)
-        if isinstance(outcome, Choice):
-            queue.remove(lease)
-            if entry.stage is Stage.WAITING:
-                self._measure(now_s)
-            self._place(lease, entry, outcome)
+    def _ask(self, lease: int, entry: Entry, now_s: float) -> Ask:
+        want = entry.want
+        overlap = self._overlaps.get(lease) or self.index.lookup(entry.keys, now_s)
+        held: dict[str, float] = {}
+        grain = 0
+        for member, blocks in overlap.device.items():
+            record = self._registry.find(member)
+            if record is not None and self.estimates.is_trusted(WorkerId(member)):
+                grain = record.join.block_tokens
+                held[member] = blocks * grain
+        if overlap.shared and not grain:
+            grain = next((r.join.block_tokens for r in self._candidates.workers()), 0)
+        self._draws += 1
+        return Ask(
+            prompt_len=want.prompt_len,
+            max_new=want.max_new,
+            expected_new=min(
+                want.max_new, self.estimates.expected_new(want.tenant, want.priority_class)
+            ),
+            gap_target_ms=class_of(want.priority_class).gap_target_ms,
+            first_block=entry.keys[0] if entry.keys else 0,
+            shared=overlap.shared * grain,
+            held=held,
+            draw=_mix(self._draws),
+            is_blind=self._registry.is_blind,
+        )
 
-    def _place(self, lease: int, entry: Entry, choice: Choice) -> None:
+    def _place(self, lease: int, entry: Entry, choice: Choice, now_s: float) -> None:
         rank, attempt = choice.rank, entry.attempt
         record = self._registry.find(rank.worker_id)
         assert record is not None, "the policy chose a member"
         if entry.stage is Stage.WAITING:
             entry = _running_on(entry, record.join)
+            entry = replace(entry, hit=choice.hit, work_us=round(1000 * choice.work_ms))
+            if not self.ledger.standing(rank.worker_id).own.prompts:
+                self._candidates.heard(rank.worker_id, now_s)
+            self.index.predict(rank.worker_id, entry.keys, now_s)
         answer: Answer
         if entry.stage is Stage.HANDOFF:
             entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id)
             answer = DecodeAt(rank, choice.reasons, attempt)
-        elif choice.role is Role.HYBRID:
-            entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id, is_hybrid=True)
+        elif choice.role is not Role.PREFILL:
+            entry = replace(
+                entry, stage=Stage.DECODE, decode=rank.worker_id, is_hybrid=True, prompted=None
+            )
             answer = SkipTo(rank, choice.reasons, attempt)
         else:
-            entry = replace(entry, stage=Stage.PREFILL, prefill=rank.worker_id)
+            entry = replace(
+                entry, stage=Stage.PREFILL, prefill=rank.worker_id, prompted=rank.worker_id
+            )
             answer = PrefillAt(rank, choice.reasons, attempt)
-        self._candidates = None
         self.ledger.update(lease, entry)
         self.ledger.assigned(rank.worker_id, entry.blocks)
+        self.breakers.placed(rank.worker_id, lease)
         self.outbox.append((lease, answer))
 
     def _resumed(self, entry: Entry) -> Entry:
@@ -264,6 +409,7 @@ class Dispatcher:
             entry,
             stage=Stage.PREFILL if resume.decode_worker is None else Stage.DECODE,
             prefill=None if is_decoding else resume.prefill_worker,
+            prompted=resume.prefill_worker,
             decode=resume.decode_worker,
             is_decoding=is_decoding,
             is_hybrid=resume.decode_worker is not None and resume.prefill_worker is None,
@@ -282,73 +428,124 @@ class Dispatcher:
                 waiting.lease, "no_capacity", f"no decode worker had room for {HANDOFF_WAIT_S:g} s"
             )
 
-    def _refuse(self, lease: int, code: str, message: str) -> None:
+    def _refuse(
+        self, lease: int, code: str, message: str, retry_after_s: float | None = None
+    ) -> None:
         entry = self.ledger.entries[lease]
-        self.outbox.append((lease, RefusedBy(code, message, self._retry_after_s(), entry.attempt)))
+        after_s = self._retry_after_s() if retry_after_s is None else retry_after_s
+        self.outbox.append((lease, RefusedBy(code, message, after_s, entry.attempt)))
 
     def _retry_after_s(self) -> float:
         return min(30.0, max(1.0, len(self.prompts) * self._interval_s))
 
     def _measure(self, now_s: float) -> None:
+        """How fast the queue empties, while there is one."""
         if self._placed_s is not None and len(self.prompts):
-            self._interval_s += 0.2 * (now_s - self._placed_s - self._interval_s)
+            passed_s = min(LONGEST_INTERVAL_S, now_s - self._placed_s)
+            self._interval_s += 0.2 * (passed_s - self._interval_s)
+        elif not len(self.prompts):
+            self._interval_s *= 0.8
         self._placed_s = now_s
 
-    def _tell_waiting(self) -> None:
+    def _tell_waiting(self, now_s: float) -> None:
+        """Those who came and must wait: how long, or that it would be too long."""
         for lease in self._untold:
-            if lease in self.prompts:
-                ahead = self.prompts.ahead_of(lease)
-                predicted_s = (ahead + 1) * self._interval_s
-                attempt = self.ledger.entries[lease].attempt
-                self.outbox.append((lease, Queued(predicted_s, ahead, attempt)))
+            if lease not in self.prompts:
+                continue
+            entry = self.ledger.entries[lease]
+            ahead = self.prompts.ahead_of(lease)
+            predicted_s = self._predicted_s(lease, ahead, now_s)
+            patience_s = class_of(entry.want.priority_class).deadline_s
+            left_s = min(patience_s, entry.want.deadline_s) - (now_s - entry.arrived_s)
+            if predicted_s > left_s and entry.attempt == entry.want.attempt:
+                self.prompts.remove(lease)
+                message = f"{predicted_s:.0f} s expected to wait; {left_s:.0f} s are left"
+                self._refuse(lease, "no_capacity", message, max(1.0, predicted_s - left_s))
+            else:
+                self.outbox.append((lease, Queued(predicted_s, ahead, entry.attempt)))
         self._untold.clear()
+
+    def _predicted_s(self, lease: int, ahead: int, now_s: float) -> float:
+        """By what is before it and the workers' queues, and by how fast the queue empties."""
+        given_ms = [
+            self._candidates.queue_ms(record.rank.worker_id, now_s)
+            for record in self._candidates.workers()
+            if record.join.role is not Role.DECODE
+        ]
+        if not given_ms:
+            return 0.0  # nobody is there: another rule's business
+        work_ms = self.prompts.ahead_ms(lease) + sum(given_ms)
+        return max(work_ms / len(given_ms) / 1000, (ahead + 1) * self._interval_s)
+
+    # What became of a placement.
+
+    def _decoding(self, lease: int, entry: Entry, tokens: int, now_s: float) -> None:
+        for worker in (entry.prefill, entry.decode):
+            if worker is not None:
+                self.breakers.succeeded(worker)
+        if entry.prefill is not None:
+            self._candidates.ended(entry.prefill, now_s)
+        if entry.is_hybrid and not entry.is_decoding and entry.decode is not None:
+            self.estimates.expects_hit(entry.decode, entry.hit)
+            self._candidates.heard(entry.decode, now_s)
+        released = None if entry.decode is not None else entry.prefill
+        self.ledger.update(
+            lease, replace(entry, prefill=released, is_decoding=True, new_tokens=tokens)
+        )
+
+    def _failed(self, lease: int, entry: Entry, again: Again, phase: str, now_s: float) -> Entry:
+        failed = WorkerId(again.failed_worker)
+        log.info(
+            "attempt failed request=%s attempt=%d worker=%s have=%s code=%s why=%s",
+            entry.want.request_id,
+            entry.attempt,
+            failed,
+            again.have.name.lower(),
+            again.code,
+            again.why,
+        )
+        if again.code not in BUSY_CODES:
+            self.breakers.failed(failed, now_s, lease)
+        self._candidates.suspect(failed, now_s)
+        record = self._registry.find(failed)
+        was_told_to_go = record is not None and record.load.draining
+        if again.code == DEATH and not was_told_to_go:
+            entry = replace(entry, deaths=entry.deaths.another(phase))
+        return replace(entry, avoid={**entry.avoid, failed: now_s})
+
+    def _is_extra(self, again: Again) -> bool:
+        """Whether a prompt is computed again because of a failure, before anything was said."""
+        return again.have is Have.NOTHING and again.code not in BUSY_CODES
+
+    def _let_go(self, lease: int, entry: Entry) -> None:
+        for worker in (entry.prefill, entry.decode):
+            if worker is not None:
+                self.breakers.ended(worker, lease)
+
+    def _watch_accuracy(self, worker: WorkerId) -> None:
+        if self.estimates.is_trusted(worker):
+            self._distrusted.discard(worker)
+        elif worker not in self._distrusted:
+            self._distrusted.add(worker)
+            log.warning(
+                "index is wrong about a worker, its blocks do not count worker=%s accuracy=%.2f",
+                worker,
+                self.estimates.accuracy(worker) or 0.0,
+            )
 
     def _member_changed(self, member_id: str, record: Record | None) -> None:
         if record is None:
-            self.ledger.forget(WorkerId(member_id))
+            worker = WorkerId(member_id)
+            self.ledger.forget(worker)
+            self.index.forget(member_id)
+            self.estimates.forget(worker)
+            self.breakers.forget(worker)
+            self._candidates.forget(worker)
             return
         for lease, entry in list(self.ledger.entries.items()):
             # Resumed before its worker was back: only now is it known what the worker runs.
             if not entry.namespace and member_id in (entry.prefill, entry.decode):
                 self.ledger.update(lease, _running_on(entry, record.join))
-
-    def _workers(self) -> Iterator[Record]:
-        for record in self._registry.records():
-            if record.join.role is not Role.GATEWAY and not record.load.draining:
-                yield record
-
-    def _all_candidates(self, entry: Entry, now_s: float) -> list[Candidate]:
-        if entry.avoid:
-            return [self._candidate(record, entry, now_s) for record in self._workers()]
-        if self._candidates is None:
-            self._candidates = [self._candidate(r, None, now_s) for r in self._workers()]
-        return self._candidates
-
-    def _candidate(self, record: Record, entry: Entry | None, now_s: float) -> Candidate:
-        join, rank = record.join, record.rank
-        standing = self.ledger.standing(rank.worker_id)
-        suspected_s = self._suspects.get(rank.worker_id)
-        failed_s = entry.avoid.get(rank.worker_id) if entry else None
-        if failed_s is None and suspected_s is not None and now_s < suspected_s + SUSPECT_S:
-            failed_s = suspected_s
-        return Candidate(
-            rank=rank,
-            role=join.role,
-            namespace=join.namespace,
-            block_tokens=join.block_tokens,
-            num_slots=join.num_slots,
-            num_blocks=join.num_blocks,
-            prompts=standing.prompts,
-            foreign_prompts=standing.foreign_prompts,
-            prompt_tokens=standing.own.prompt_tokens,
-            rows=standing.rows,
-            blocks=standing.blocks,
-            free_slots=record.load.free_slots - standing.slots_given,
-            free_blocks=record.load.free_blocks - standing.blocks_given,
-            last_assigned=standing.last_assigned,
-            has_failed=failed_s is not None and record.joined_s <= failed_s,
-            is_back=failed_s is None or record.reported_s > failed_s,
-        )
 
     def _member(self, record: Record, now_s: float) -> Member:
         own = self.ledger.standing(WorkerId(record.join.member_id)).own
@@ -364,3 +561,11 @@ class Dispatcher:
 
 def _running_on(entry: Entry, join: Join) -> Entry:
     return replace(entry, namespace=join.namespace, block_tokens=max(1, join.block_tokens))
+
+
+def _mix(number: int) -> int:
+    """64 bits that look random (splitmix64's finaliser)."""
+    z = number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return z ^ z >> 31

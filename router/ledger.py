@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 
 from diptych.core.ids import WorkerId
+from diptych.router.admission import Deaths
 from diptych.router.messages import Load, Want
 
 
@@ -34,10 +35,16 @@ class Entry:
     block_tokens: int = 1
     prefill: WorkerId | None = None
     decode: WorkerId | None = None
+    prompted: WorkerId | None = None  # as `prefill`, and remembered when that is gone
     computed: int = 0  # prompt positions
     is_hybrid: bool = False  # the decode worker computes the prompt, too
     is_decoding: bool = False  # the decode worker gave tokens
     avoid: dict[WorkerId, float] = field(default_factory=dict)  # who failed it, and when
+    deaths: Deaths = field(default_factory=Deaths)
+    hit: int = 0  # prompt positions that its worker was expected to have cached
+    work_us: int = 0  # what the rest was expected to take
+    new_tokens: int = 0  # of its output, as far as the gateway told
+    keys: tuple[int, ...] = ()  # of its blocks, for the index
 
     @property
     def blocks(self) -> int:
@@ -46,7 +53,22 @@ class Entry:
 
     @property
     def prompt_tokens_left(self) -> int:
-        return max(0, self.want.prompt_len - self.computed)
+        return max(0, self.want.prompt_len - max(self.computed, self.hit))
+
+    @property
+    def work_us_left(self) -> int:
+        whole = self.want.prompt_len - self.hit
+        return self.work_us * self.prompt_tokens_left // whole if whole > 0 else self.work_us
+
+    def phase_of(self, failed: WorkerId) -> str:
+        """What a worker was doing when it failed."""
+        is_prompt = failed == self.prompted or (self.is_hybrid and not self.is_decoding)
+        return "prefill" if is_prompt else "decode"
+
+    @property
+    def context(self) -> int:
+        """Positions that its rows attend to."""
+        return self.want.prompt_len + self.new_tokens
 
 
 @dataclass(slots=True)
@@ -55,13 +77,17 @@ class Carried:
 
     prompts: int = 0
     prompt_tokens: int = 0
+    work_us: int = 0  # that those are expected to take
     held: int = 0
     rows: int = 0
+    context: int = 0
     blocks: int = 0
 
     def add(self, other: "Carried", sign: int) -> None:
         self.prompts += sign * other.prompts
         self.prompt_tokens += sign * other.prompt_tokens
+        self.work_us += sign * other.work_us
+        self.context += sign * other.context
         self.held += sign * other.held
         self.rows += sign * other.rows
         self.blocks += sign * other.blocks
@@ -105,6 +131,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
+        self.touched: set[WorkerId] = set()  # whose standing changed; who reads it empties it
         self._standings: dict[WorkerId, Standing] = defaultdict(Standing)
         self._assignments = 0
         self._pending: dict[bytes, Pending] = defaultdict(Pending)
@@ -134,6 +161,7 @@ class Ledger:
         """Remember that `worker` was chosen just now, for ties and until its next report."""
         self._assignments += 1
         standing = self._standings[worker]
+        self.touched.add(worker)
         standing.last_assigned = self._assignments
         standing.slots_given += 1
         standing.blocks_given += blocks
@@ -141,6 +169,7 @@ class Ledger:
     def report(self, worker: WorkerId, load: Load, num_blocks: int) -> None:
         """Correct a worker's standing by what it says of itself."""
         standing = self._standings[worker]
+        self.touched.add(worker)
         own = standing.own
         busy = load.running + load.waiting + load.reservations
         standing.foreign_prompts = max(0, load.running + load.waiting - own.held - own.rows)
@@ -162,6 +191,7 @@ class Ledger:
                     ),
                 )
         self._standings.pop(worker, None)
+        self.touched.add(worker)
 
     def pending(self, namespace: bytes) -> Pending:
         """Of all leases that are still at prefill or wait for a decode worker."""
@@ -173,6 +203,7 @@ class Ledger:
             self._pending[entry.namespace].blocks += sign * entry.blocks
         for worker, share in _shares(entry):
             self._standings[worker].own.add(share, sign)
+            self.touched.add(worker)
 
 
 def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
@@ -183,6 +214,7 @@ def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
             Carried(
                 prompts=int(is_computing),
                 prompt_tokens=entry.prompt_tokens_left if is_computing else 0,
+                work_us=entry.work_us_left if is_computing else 0,
                 held=1,
             ),
         )
@@ -193,7 +225,9 @@ def _shares(entry: Entry) -> Iterable[tuple[WorkerId, Carried]]:
             Carried(
                 prompts=int(is_hybrid_prompt),
                 prompt_tokens=entry.prompt_tokens_left if is_hybrid_prompt else 0,
+                work_us=entry.work_us_left if is_hybrid_prompt else 0,
                 rows=1,
+                context=entry.context,
                 blocks=entry.blocks,
             ),
         )

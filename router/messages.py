@@ -40,6 +40,7 @@ class Want:
     priority_class: str = ""
     tenant: str = ""
     resume: Resume | None = None
+    fingerprint: bytes = b""  # of the whole prompt; equal prompts of a tenant have equal ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Again:
     failed_worker: str
     why: str
     have: Have
+    code: str = ""  # core/errors.py's: tells a death from a worker that is only busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class Join:
     pid: int = 0
     http_address: str = ""  # a gateway's public address
     metrics_address: str = ""  # of /metrics, a worker's /trace, too; "" = not served
+    keep_tokens: int = 0  # the last tokens of a prompt so many are computed whatever is cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,38 @@ class Load:
     query_tokens_total: int = 0  # of prompts looked up in the prefix cache
     hit_tokens_total: int = 0  # of them: not computed again
     preemptions_total: int = 0
+    busy_us_total: int = 0  # in steps that computed something
+    steps_total: int = 0
+    prompt_rows_total: int = 0
+    prompt_pairs_total: int = 0  # of those rows, each with every position up to its own
+    decode_rows_total: int = 0
+    decode_context_total: int = 0  # positions up to those rows
     draining: bool = False
+
+
+class BlockTier(IntEnum):
+    """Where a member holds a block."""
+
+    DEVICE = 0
+    HOST = 1
+    DISK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChanges:
+    """Blocks that a member's cache took in or gave up, one number each from `first_seq` on.
+
+    A snapshot is all that it holds, in as many messages as it needs; `first_seq` is then the number
+    of the change that will follow it, and `stored` is empty: all are.
+    """
+
+    first_seq: int
+    hashes: tuple[BlockHash, ...] = ()
+    stored: tuple[bool, ...] = ()  # one for each: taken in, or given up
+    tier: BlockTier = BlockTier.DEVICE
+    is_snapshot: bool = False
+    is_first: bool = False  # of a snapshot's messages
+    is_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +197,21 @@ class Member:
     not_ready_reason: str = ""
     leases: int = 0  # placed requests, by the router's own ledger
     silent_s: float = 0.0  # since its last report
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing of any request, by its own word and the router's ledger."""
+        load = self.load
+        here = load.running + load.waiting + load.preparing + load.tickets
+        return not (self.leases + here + load.reservations + load.pulls)
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """To a worker: be given no new work, or some again. After `limit_s` it hands back the rest."""
+
+    is_on: bool
+    limit_s: float = 0.0  # 0 = it may take as long as it takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,31 @@
-"""Which worker: least loaded by the router's own ledger, equal namespaces only, with reasons.
+"""Which worker: the fewest expected milliseconds until the user sees the effect, with reasons.
 
-Late binding: a prompt is given away only while its worker has little queued and a decode row will
-be free for it, so that deadlines and retries act on the whole queue. Knows no clock, no sockets.
+    prefill(w) = queue + min over what may be fetched of [ F + C ]        hybrid: + rows held up · C
+    decode(d)  = F(missing) + L · gap(n + 1) + n · min(L, rest) · what one row more adds to the gap
+
+All that have room are scored. Of those within `max(10 %, 5 ms)` of the best two are drawn, and the
+one with less work given by this router is taken; if nobody holds a block of the prompt, its first
+block picks among them, so that equal beginnings meet. Late binding: a prompt is given away only
+while its worker has little queued and a decode row will be free for it, so that deadlines,
+priorities and retries act on the whole queue. Knows no clock, no sockets; the draw is an argument.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from math import inf
 
 from diptych.core.ids import Rank
 from diptych.core.phases import Role
+from diptych.router.costs import DEFAULTS, EXPECTED_NEW_LIMIT, Costs
 from diptych.router.ledger import Pending
 
-LITTLE_QUEUED_TOKENS = 1024  # two steps of the default size
-ROW_TOKENS = 16  # a decoding row slows a hybrid's prompts like this many more prompt tokens
+QUEUED_MS = 100.0  # a worker with less than this queued may be given another prompt
+NEAR_RATIO = 0.10  # scores that differ by less are equal to us
+NEAR_MS = 5.0
+STALE_RATIO = 0.20  # when load reports are missing everywhere: nearer to even spreading
+SKIP_TOKENS = 256  # a decode worker that holds all but so many computes the rest itself
 
 
 class Why(StrEnum):
@@ -22,6 +34,35 @@ class Why(StrEnum):
     BUSY = auto()  # every worker that could serve has its hands full
     FAILED = auto()  # those that did not fail just now are busy, or there are none
     NOBODY = auto()  # no such worker is a member
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is known of a request when it is placed."""
+
+    prompt_len: int
+    max_new: int
+    expected_new: int = 128  # of its tenant and class
+    gap_target_ms: float = inf  # of its class: rows are not added beyond it
+    first_block: int = 0  # 64 bits of its hash; 0: none
+    shared: int = 0  # tokens of the prompt that the cache tier holds
+    held: Mapping[str, float] = field(
+        default_factory=dict
+    )  # tokens of the prompt by worker, as the index has it
+    draw: int = 0  # 64 random bits
+    is_blind: bool = False  # load reports are missing everywhere
+
+    @property
+    def capacity(self) -> int:
+        return self.prompt_len + self.max_new - 1
+
+    def hit(self, c: "Candidate") -> float:
+        """Tokens of the prompt that a worker would not compute again."""
+        held = self.held.get(c.rank.worker_id, 0.0)
+        if not held:
+            return 0.0
+        grain = max(1, c.block_tokens)
+        return min(held, max(0, self.prompt_len - c.keep) // grain * grain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +77,14 @@ class Candidate:
     num_blocks: int  # likewise
     prompts: int = 0  # being computed or queued there
     foreign_prompts: int = 0  # of those, placed by others: their length is not known
-    prompt_tokens: int = 0  # of those, not computed yet
+    queue_ms: float = 0.0  # until those that we placed are computed
     rows: int = 0  # sequences decoding or reserved
+    context: int = 0  # positions that those attend to
     blocks: int = 0  # pages that those may fill
     free_slots: int = 0  # by its last report, less what it was given since
     free_blocks: int = 0
+    keep: int = 1  # the last tokens of a prompt so many are computed whatever is held
+    costs: Costs = DEFAULTS
     last_assigned: int = 0
     has_failed: bool = False  # this request, or any in the last seconds
     is_back: bool = False  # it gave a sign of life since
@@ -51,12 +95,30 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """Expected milliseconds, and what they are made of."""
+
+    queue_ms: float
+    fetch_ms: float
+    work_ms: float
+    others_ms: float = 0.0  # what it costs those who are there
+    hit: float = 0.0
+
+    @property
+    def total_ms(self) -> float:
+        return self.queue_ms + self.fetch_ms + self.work_ms + self.others_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """The worker, and the reasons a person may read."""
+    """The worker, the reasons a person may read, and what was expected of it."""
 
     rank: Rank
     role: Role
     reasons: tuple[str, ...]
+    expected_ms: float = 0.0
+    work_ms: float = 0.0  # of it: computing the prompt
+    hit: int = 0  # tokens that were taken to be cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +138,14 @@ class Path:
 
 
 def choose_prefill(
-    candidates: Sequence[Candidate],
-    prompt_len: int,
-    max_new: int,
-    pending: Callable[[bytes], Pending],
+    candidates: Sequence[Candidate], ask: Ask, pending: Callable[[bytes], Pending]
 ) -> Choice | Wait:
-    """A worker for a prompt: prefill (a decode worker follows) or hybrid (does both).
+    """A worker for a prompt: prefill (a decode worker follows), or one that does both.
 
     `pending(namespace)` is what prompts given away before will ask of decode workers.
     """
     decoders = [c for c in candidates if c.role in (Role.DECODE, Role.HYBRID)]
     paired = {c.namespace for c in decoders}
-    capacity = prompt_len + max_new - 1
     able = [
         c
         for c in candidates
@@ -95,43 +153,36 @@ def choose_prefill(
     ]
     if not able:
         return Wait(Why.NOBODY, "; ".join(find_path(candidates).reasons) or "no prefill worker")
+    will_have_row = {
+        namespace: _will_have_row(
+            [d for d in decoders if d.namespace == namespace], ask.capacity, pending(namespace)
+        )
+        for namespace in paired
+    }
 
     def has_room(c: Candidate) -> bool:
-        if c.role is Role.HYBRID:
-            return _has_row(c, capacity)
-        partners = [d for d in decoders if d.namespace == c.namespace]
-        return _has_prompt_room(c, prompt_len) and _will_have_row(
-            partners, capacity, pending(c.namespace)
-        )
+        if c.queue_ms >= QUEUED_MS:
+            return False
+        if c.role is not Role.PREFILL:
+            return _has_row(c, ask.capacity)
+        return _has_prompt_room(c, ask.prompt_len) and will_have_row[c.namespace]
 
-    def tokens_in_flight(c: Candidate) -> int:
-        if c.role is Role.HYBRID:
-            return c.prompt_tokens + c.rows * ROW_TOKENS
-        return c.prompt_tokens + c.foreign_prompts * prompt_len  # taken to be like this one
-
-    return _least(
-        able,
-        has_room,
-        lambda c: (tokens_in_flight(c), c.prompts),
-        lambda c: f"{tokens_in_flight(c)} tokens in flight, the fewest",
-    )
+    able += [c for c in decoders if c.role is Role.DECODE and _may_skip(c, ask, able)]
+    return _choose(able, ask, has_room, lambda c: _prompt_score(c, ask), _explain_prompt)
 
 
-def choose_decode(
-    candidates: Sequence[Candidate], namespace: bytes, capacity: int
-) -> Choice | Wait:
-    """A worker that can take over a prompt computed under `namespace` and run to `capacity`."""
+def choose_decode(candidates: Sequence[Candidate], namespace: bytes, ask: Ask) -> Choice | Wait:
+    """A worker that can take over a prompt computed under `namespace` and run to its end."""
     able = [
         c for c in candidates if c.role in (Role.DECODE, Role.HYBRID) and c.namespace == namespace
     ]
     if not able:
         return Wait(Why.NOBODY, "no decode worker for this model, layout and numerics")
-    return _least(
-        able,
-        lambda c: _has_row(c, capacity),
-        lambda c: (c.rows, c.prompt_tokens),
-        lambda c: f"{c.rows} rows, the fewest",
-    )
+
+    def has_room(c: Candidate) -> bool:
+        return _has_row(c, ask.capacity) and _keeps_pace(c, ask)
+
+    return _choose(able, ask, has_room, lambda c: _decode_score(c, ask), _explain_decode)
 
 
 def find_path(candidates: Sequence[Candidate]) -> Path:
@@ -155,9 +206,65 @@ def find_path(candidates: Sequence[Candidate]) -> Path:
     return Path(None, tuple(reasons))
 
 
+# Scores
+
+
+def _prompt_score(c: Candidate, ask: Ask) -> Score:
+    hit = ask.hit(c)
+    length = ask.prompt_len
+    work_ms, fetch_ms = c.costs.prompt_ms(length - hit, length), 0.0
+    more = min(float(ask.shared), float(length - 1)) - hit
+    if more > 0:
+        fetching_ms = c.costs.fetching_ms(more)
+        rest_ms = c.costs.prompt_ms(length - hit - more, length)
+        if fetching_ms + rest_ms < work_ms:
+            work_ms, fetch_ms = rest_ms, fetching_ms
+    queue_ms = c.queue_ms
+    if c.foreign_prompts:  # taken to be like this one
+        queue_ms += c.foreign_prompts * c.costs.prompt_ms(length, length)
+    if c.role is Role.PREFILL:
+        fetch_ms += c.costs.fetching_ms(length)  # the hand-over that the others spare
+        return Score(queue_ms, fetch_ms, work_ms, hit=hit)
+    return Score(queue_ms, fetch_ms, work_ms, others_ms=c.rows * work_ms, hit=hit)
+
+
+def _decode_score(c: Candidate, ask: Ask) -> Score:
+    hit = min(ask.held.get(c.rank.worker_id, 0.0), float(ask.prompt_len))
+    new = min(ask.expected_new, EXPECTED_NEW_LIMIT)
+    gap_ms, more_ms = c.costs.gap_ms(c.rows + 1, c.context + ask.prompt_len), 0.0
+    if c.rows:
+        more_ms = gap_ms - c.costs.gap_ms(c.rows, c.context)
+    others_ms = c.rows * new / 2 * more_ms  # on average the others are half through
+    return Score(0.0, c.costs.fetching_ms(ask.prompt_len - hit), new * gap_ms, others_ms, hit)
+
+
+def _explain_prompt(c: Candidate, ask: Ask, score: Score) -> str:
+    computed = round(ask.prompt_len - score.hit)
+    parts = [f"{score.queue_ms:.0f} queued"] if score.queue_ms >= 0.5 else []
+    parts.append(f"{score.work_ms:.0f} for {computed} of {ask.prompt_len} tokens")
+    if score.fetch_ms >= 0.5:
+        parts.append(f"{score.fetch_ms:.0f} to move KV")
+    if score.others_ms >= 0.5:
+        parts.append(f"{score.others_ms:.0f} for {c.rows} rows held up")
+    return f"{score.total_ms:.0f} ms expected: {', '.join(parts)}"
+
+
+def _explain_decode(c: Candidate, ask: Ask, score: Score) -> str:
+    gap_ms = c.costs.gap_ms(c.rows + 1, c.context + ask.prompt_len)
+    return f"{gap_ms:.0f} ms a token expected beside {c.rows} rows"
+
+
+# Gates
+
+
+def _may_skip(c: Candidate, ask: Ask, prefill: Sequence[Candidate]) -> bool:
+    """Whether a decode worker may compute a prompt that it holds nearly all of."""
+    hit = ask.hit(c)
+    has_peer = any(p.namespace == c.namespace for p in prefill)
+    return has_peer and hit > 0 and ask.prompt_len - hit <= SKIP_TOKENS
+
+
 def _has_prompt_room(c: Candidate, prompt_len: int) -> bool:
-    if c.prompts and c.prompt_tokens + prompt_len > LITTLE_QUEUED_TOKENS:
-        return False
     if c.num_slots and c.free_slots <= 0:
         return False
     is_alone = c.prompts == 0 and c.free_slots == c.num_slots  # it will never have more room
@@ -183,23 +290,71 @@ def _has_row(c: Candidate, capacity: int) -> bool:
     return not c.num_blocks or c.rows == 0 or c.blocks + needed <= c.num_blocks
 
 
-def _least(
+def _keeps_pace(c: Candidate, ask: Ask) -> bool:
+    """Whether its rows would still be as fast as the class asks; if they ever can be."""
+    if c.rows == 0 or c.costs.gap_ms(1, ask.prompt_len) > ask.gap_target_ms:
+        return True
+    return c.costs.gap_ms(c.rows + 1, c.context + ask.prompt_len) <= ask.gap_target_ms
+
+
+# The choice
+
+
+def _choose(
     able: Sequence[Candidate],
+    ask: Ask,
     has_room: Callable[[Candidate], bool],
-    load: Callable[[Candidate], tuple[int, int]],
-    explain: Callable[[Candidate], str],
+    score: Callable[[Candidate], Score],
+    explain: Callable[[Candidate, Ask, Score], str],
 ) -> Choice | Wait:
     trusted = [c for c in able if not c.has_failed]
     avoided = sorted(c.rank.worker_id for c in able if c.has_failed)
     pool = trusted or [c for c in able if c.is_back]
     if not pool:
         return Wait(Why.FAILED, f"{', '.join(avoided)} failed and gave no sign of life since")
-    free = [c for c in pool if has_room(c)]
-    if not free:
+    scored = [(score(c), c) for c in pool if has_room(c)]
+    if not scored:
         why = Why.FAILED if avoided and trusted else Why.BUSY
         return Wait(why, f"{len(pool)} of {len(able)} workers are fit, and busy")
-    best = min(free, key=lambda c: (*load(c), c.last_assigned))
-    reasons = [explain(best), f"{len(free)} of {len(able)} workers had room"]
+    best_ms = min(s.total_ms for s, _ in scored)
+    margin_ms = max(NEAR_MS, (STALE_RATIO if ask.is_blind else NEAR_RATIO) * best_ms)
+    near = [(s, c) for s, c in scored if s.total_ms <= best_ms + margin_ms]
+    taken, chosen = _pick(near, ask)
+    reasons = [explain(chosen, ask, taken)]
+    if len(near) > 1:
+        reasons.append(f"{len(near)} of {len(scored)} within {margin_ms:.0f} ms of the best")
+    else:
+        reasons.append(f"the best of {len(scored)} with room")
     if avoided and trusted:
         reasons.append(f"avoided {', '.join(avoided)}: failed just now")
-    return Choice(best.rank, best.role, tuple(reasons))
+    return Choice(
+        chosen.rank, chosen.role, tuple(reasons), taken.total_ms, taken.work_ms, round(taken.hit)
+    )
+
+
+def _pick(near: Sequence[tuple[Score, Candidate]], ask: Ask) -> tuple[Score, Candidate]:
+    if len(near) == 1:
+        return near[0]
+    if ask.first_block and not ask.shared and not ask.held:
+        least = min(_in_flight(c) for _, c in near)
+        even = [pair for pair in near if _in_flight(pair[1]) == least]
+        return max(even, key=lambda pair: _affinity(ask.first_block, pair[1].rank))
+    first = ask.draw % len(near)
+    second = ask.draw // len(near) % (len(near) - 1)
+    second += second >= first
+    return min(
+        (near[first], near[second]),
+        key=lambda pair: (*_in_flight(pair[1]), pair[1].last_assigned, pair[1].rank.worker_id),
+    )
+
+
+def _in_flight(c: Candidate) -> tuple[float, int]:
+    if c.role is Role.DECODE:
+        return float(c.rows), c.context
+    return c.queue_ms, c.prompts + c.rows
+
+
+def _affinity(first_block: int, rank: Rank) -> bytes:
+    """Rendezvous hashing: all routers agree, and a worker more or less moves few prompts."""
+    name = f"{rank.worker_id}/{rank.dp_rank}".encode()
+    return hashlib.blake2b(first_block.to_bytes(8, "little") + name, digest_size=8).digest()

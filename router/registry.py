@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from diptych.core.ids import Rank, WorkerId
+from diptych.core.phases import Role
 from diptych.router.messages import Join, Load
 
 SILENCE_LIMIT_S = 5.0  # reports come every second at least
@@ -47,6 +48,8 @@ class StreamRegistry:
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
         self._watchers: list[Callable[[str, Record | None], None]] = []
+        self.is_blind = False  # nobody is heard: that is our trouble, not everybody's
+        self._looked_s = 0.0
 
     def announce(self, record: Record) -> None:
         """A newer stream of the same member replaces the older one."""
@@ -80,14 +83,25 @@ class StreamRegistry:
         return self._records.get(member_id)
 
     def drop_silent(self, now_s: float) -> list[Record]:
-        """Remove and return members that said nothing for too long."""
+        """Remove and return members that said nothing for too long.
+
+        If all workers fall silent at once nobody is removed: their streams live, so what failed is
+        what carries the reports, and the router's own ledger goes on.
+        """
+        self._looked_s = now_s
         silent = [r for r in self.records() if now_s - r.reported_s >= SILENCE_LIMIT_S]
+        workers = [r for r in self.records() if r.join.role is not Role.GATEWAY]
+        self.is_blind = len(workers) > 1 and all(r in silent for r in workers)
+        if self.is_blind:
+            return []
         for record in silent:
             self.withdraw(record.join.member_id, record.stream)
         return silent
 
     def next_silence_s(self) -> float | None:
         """When the next member would be silent for too long."""
+        if self.is_blind:
+            return self._looked_s + 1.0
         times = [record.reported_s + SILENCE_LIMIT_S for record in self._records.values()]
         return min(times, default=None)
 

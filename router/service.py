@@ -3,17 +3,33 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc.aio
 
 from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
-from diptych.core.errors import BadRequest, Expired, Lost, Refused
+from diptych.core.errors import BadRequest, Expired, Lost, NotFound, Refused
+from diptych.core.phases import Role
 from diptych.router import wire
 from diptych.router.dispatcher import Answer, Dispatcher
-from diptych.router.messages import Again, Join, Load, PrefillAt, Progress, RefusedBy, SkipTo, Want
+from diptych.router.messages import (
+    Again,
+    BlockChanges,
+    Drain,
+    Join,
+    Load,
+    PrefillAt,
+    Progress,
+    RefusedBy,
+    SkipTo,
+    Want,
+)
+from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
@@ -21,6 +37,7 @@ from diptych.telemetry.logs import request_id_var
 log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
+MIN_WATCH_GAP_S = 0.1
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
 Message = TypeVar("Message")
@@ -35,11 +52,13 @@ class RouterService(pb_grpc.RouterServicer):
         self._dispatcher = dispatcher
         self._registry = registry
         self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
-        self._fleet_news: set[asyncio.Event] = set()
+        self._fleet_news: dict[int, asyncio.Event] = {}  # by stream
+        self._drains: dict[int, Drain] = {}  # not told yet, by the stream of their member
         self._streams = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._decisions = metrics.histogram(m.ROUTER_DECISION_SECONDS)
         self._waits = metrics.histogram(m.ROUTER_QUEUE_SECONDS)
+        self._refusals = metrics.counter(m.ROUTER_REFUSED)
         metrics.pull(self._readings)
         registry.watch(lambda _member, _record: self._tell_fleet())
 
@@ -65,6 +84,7 @@ class RouterService(pb_grpc.RouterServicer):
                 if isinstance(answer, PrefillAt | SkipTo) and answer.attempt == want.attempt:
                     self._waits.labels(want.priority_class or "normal").observe(_now_s() - opened_s)
                 if isinstance(answer, RefusedBy):
+                    self._refusals.labels(answer.code).inc()
                     log.info("refused request=%s code=%s", want.request_id, answer.code)
                 await context.write(wire.place_down_to_pb(answer))
             await reader
@@ -81,12 +101,17 @@ class RouterService(pb_grpc.RouterServicer):
             raise BadRequest("Report begins with join")
         join = wire.join_from_pb(first.join)
         stream = next(self._streams)
-        news = asyncio.Event()
+        news = self._fleet_news[stream] = asyncio.Event()
         news.set()
-        self._fleet_news.add(news)
         log.info("member joined member=%s role=%s at=%s", join.member_id, join.role, join.address)
         self._registry.announce(_record(join, stream))
-        reader = asyncio.create_task(self._read_report(join, stream, requests))
+        asks: deque[int] = deque()  # numbers from which block changes are missing
+
+        def ask(missing: Missing) -> None:
+            asks.append(missing.next_seq)
+            news.set()
+
+        reader = asyncio.create_task(self._read_report(join, stream, requests, ask))
         reader.add_done_callback(lambda _: news.set())
         try:
             self._pump()
@@ -95,18 +120,55 @@ class RouterService(pb_grpc.RouterServicer):
                 if reader.done():
                     break
                 news.clear()
+                if (drain := self._drains.pop(stream, None)) is not None:
+                    await context.write(pb.ReportDown(drain=wire.drain_to_pb(drain)))
+                while asks:
+                    await context.write(pb.ReportDown(missing_from=asks.popleft()))
                 fleet = self._dispatcher.fleet(_now_s())
                 await context.write(pb.ReportDown(fleet=wire.fleet_to_pb(fleet)))
             await reader
         finally:
             reader.cancel()
-            self._fleet_news.discard(news)
+            del self._fleet_news[stream]
+            self._drains.pop(stream, None)
             self._registry.withdraw(join.member_id, stream)
             log.info("member left member=%s role=%s", join.member_id, join.role)
             self._pump()
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.Fleet:
         """Everything at this moment."""
+        return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
+
+    async def Watch(self, request: pb.FleetWatch, context: Context) -> None:
+        """The fleet every so often, at once when it changes, until the caller leaves."""
+        stream = next(self._streams)
+        news = self._fleet_news[stream] = asyncio.Event()
+        period_s = max(0.0, request.period_ms / 1000 - MIN_WATCH_GAP_S)
+        try:
+            while True:
+                news.clear()
+                await context.write(wire.fleet_to_pb(self._dispatcher.fleet(_now_s())))
+                await asyncio.sleep(MIN_WATCH_GAP_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(period_s):
+                        await news.wait()
+        finally:
+            del self._fleet_news[stream]
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.Fleet:
+        """Tell a worker to be drained, or no more; place nothing there from this moment."""
+        record = self._registry.find(request.member_id)
+        if record is None:
+            raise NotFound("no such worker", code="worker_not_found")
+        if record.join.role is Role.GATEWAY:
+            raise BadRequest("only workers are drained by the router", param="member_id")
+        drain = wire.drain_from_pb(request.drain)
+        log.info("drain member=%s on=%s limit_s=%g", request.member_id, drain.is_on, drain.limit_s)
+        load = replace(record.load, draining=drain.is_on)
+        self._registry.report(request.member_id, record.stream, load, record.reported_s)
+        self._drains[record.stream] = drain
+        self._tell_fleet()
+        self._pump()
         return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
 
     def stop(self) -> None:
@@ -126,12 +188,19 @@ class RouterService(pb_grpc.RouterServicer):
             self._pump()
 
     async def _read_report(
-        self, join: Join, stream: int, requests: AsyncIterator[pb.ReportUp]
+        self,
+        join: Join,
+        stream: int,
+        requests: AsyncIterator[pb.ReportUp],
+        ask: Callable[[Missing], None],
     ) -> None:
         was_draining = False
         async for message in requests:
+            if message.WhichOneof("body") == "blocks":
+                self._announced(join, stream, wire.blocks_from_pb(message.blocks), ask)
+                continue
             if message.WhichOneof("body") != "load":
-                raise BadRequest("Report: after join comes load")
+                raise BadRequest("Report: after join come load and blocks")
             load = wire.load_from_pb(message.load)
             if not self._registry.report(join.member_id, stream, load, _now_s()):
                 if self._registry.find(join.member_id) is not None:
@@ -144,6 +213,17 @@ class RouterService(pb_grpc.RouterServicer):
                 was_draining = load.draining
                 self._tell_fleet()
             self._pump()
+
+    def _announced(
+        self, join: Join, stream: int, blocks: BlockChanges, ask: Callable[[Missing], None]
+    ) -> None:
+        """A hint: nobody waits for it, so nothing is dispatched because of it."""
+        record = self._registry.find(join.member_id)
+        if record is None or record.stream != stream:
+            return  # its next report will say so
+        missing = self._dispatcher.announced(join.member_id, join.incarnation, blocks)
+        if missing is not None:
+            ask(missing)
 
     def _pump(self) -> None:
         """Let the dispatcher act, hand its answers out, and set the next wake-up."""
@@ -166,9 +246,22 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_LEASES.at(len(dispatcher.ledger.entries))
         yield m.ROUTER_WAITING.at(len(dispatcher.prompts), "prompts")
         yield m.ROUTER_WAITING.at(len(dispatcher.handoffs), "handoffs")
+        policy = "own_ledger" if self._registry.is_blind else "cost"
+        yield m.ROUTER_POLICY.at(1, policy)
+        yield m.ROUTER_BREAKERS.at(dispatcher.breakers.num_open(_now_s()))
+        yield m.ROUTER_BLOCKED.at(len(dispatcher.blocked))
+        index = dispatcher.index
+        yield m.INDEX_BLOCKS.at(len(index))
+        yield m.INDEX_GAPS.at(index.gaps_total)
+        yield m.INDEX_EVICTED.at(index.evicted_total)
+        silent = len(dispatcher.load_only())
+        yield m.INDEX_MEMBERS.at(silent, "load_only")
+        yield m.INDEX_MEMBERS.at(len(index.holders()), "announcing")
+        for worker, accuracy in dispatcher.accuracies():
+            yield m.INDEX_ACCURACY.at(accuracy, worker)
 
     def _tell_fleet(self) -> None:
-        for news in self._fleet_news:
+        for news in self._fleet_news.values():
             news.set()
 
 

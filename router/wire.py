@@ -7,7 +7,10 @@ from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
 from diptych.core.phases import Phase, Role
 from diptych.router.messages import (
     Again,
+    BlockChanges,
+    BlockTier,
     DecodeAt,
+    Drain,
     Fleet,
     Have,
     Join,
@@ -37,13 +40,14 @@ def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
                     phase=phase, tokens=tokens, last_chunk_started=last_chunk_started
                 )
             )
-        case Again(attempt, failed_worker, why, have):
+        case Again(attempt, failed_worker, why, have, code):
             return pb.PlaceUp(
                 again=pb.Again(
                     attempt=attempt,
                     failed_worker=failed_worker,
                     why=why,
                     have=have.name,
+                    code=code,
                 )
             )
 
@@ -62,7 +66,7 @@ def place_up_from_pb(message: pb.PlaceUp) -> PlaceUp:
                 have = Have(again.have)
             except ValueError:
                 raise BadRequest(f"again.have: unknown value {again.have}") from None
-            return Again(again.attempt, again.failed_worker, again.why, have)
+            return Again(again.attempt, again.failed_worker, again.why, have, again.code)
         case _:
             raise BadRequest("Place: a message without a body")
 
@@ -131,6 +135,7 @@ def join_to_pb(join: Join) -> pb.Join:
         pid=join.pid,
         http_address=join.http_address,
         metrics_address=join.metrics_address,
+        keep_tokens=join.keep_tokens,
     )
 
 
@@ -157,6 +162,7 @@ def join_from_pb(join: pb.Join) -> Join:
         pid=join.pid,
         http_address=join.http_address,
         metrics_address=join.metrics_address,
+        keep_tokens=join.keep_tokens,
     )
 
 
@@ -178,6 +184,12 @@ def load_to_pb(load: Load) -> pb.Load:
         query_tokens_total=load.query_tokens_total,
         hit_tokens_total=load.hit_tokens_total,
         preemptions_total=load.preemptions_total,
+        busy_us_total=load.busy_us_total,
+        steps_total=load.steps_total,
+        prompt_rows_total=load.prompt_rows_total,
+        prompt_pairs_total=load.prompt_pairs_total,
+        decode_rows_total=load.decode_rows_total,
+        decode_context_total=load.decode_context_total,
         draining=load.draining,
     )
 
@@ -200,8 +212,22 @@ def load_from_pb(load: pb.Load) -> Load:
         query_tokens_total=load.query_tokens_total,
         hit_tokens_total=load.hit_tokens_total,
         preemptions_total=load.preemptions_total,
+        busy_us_total=load.busy_us_total,
+        steps_total=load.steps_total,
+        prompt_rows_total=load.prompt_rows_total,
+        prompt_pairs_total=load.prompt_pairs_total,
+        decode_rows_total=load.decode_rows_total,
+        decode_context_total=load.decode_context_total,
         draining=load.draining,
     )
+
+
+def drain_to_pb(drain: Drain) -> pb.Drain:
+    return pb.Drain(on=drain.is_on, limit_ms=_ms(drain.limit_s))
+
+
+def drain_from_pb(drain: pb.Drain) -> Drain:
+    return Drain(drain.on, drain.limit_ms / 1000)
 
 
 def fleet_to_pb(fleet: Fleet) -> pb.Fleet:
@@ -262,6 +288,7 @@ def _want_to_pb(want: Want) -> pb.Want:
         priority_class=want.priority_class,
         tenant=want.tenant,
         deadline_ms=_ms(want.deadline_s),
+        fingerprint=want.fingerprint,
     )
     if want.resume is not None:
         message.resume.phase = want.resume.phase
@@ -272,8 +299,7 @@ def _want_to_pb(want: Want) -> pb.Want:
 
 
 def _want_from_pb(want: pb.Want) -> Want:
-    if len(want.hashes) % HASH_BYTES:
-        raise BadRequest(f"want.hashes: {len(want.hashes)} bytes are not whole hashes")
+    hashes = _hashes("want.hashes", want.hashes)
     if not (want.request_id and want.attempt and want.prompt_len and want.max_new):
         raise BadRequest("want: request_id, attempt, prompt_len and max_new are needed")
     resume = None
@@ -290,14 +316,51 @@ def _want_from_pb(want: pb.Want) -> Want:
         max_new=want.max_new,
         deadline_s=want.deadline_ms / 1000,
         attempt=want.attempt,
-        hashes=tuple(
-            BlockHash(want.hashes[i : i + HASH_BYTES])
-            for i in range(0, len(want.hashes), HASH_BYTES)
-        ),
+        hashes=hashes,
         priority_class=want.priority_class,
         tenant=want.tenant,
         resume=resume,
+        fingerprint=want.fingerprint,
     )
+
+
+def blocks_to_pb(blocks: BlockChanges) -> pb.BlockChanges:
+    return pb.BlockChanges(
+        first_seq=blocks.first_seq,
+        hashes=b"".join(blocks.hashes),
+        stored=bytes(blocks.stored),
+        tier=blocks.tier.name,
+        is_snapshot=blocks.is_snapshot,
+        is_first=blocks.is_first,
+        is_last=blocks.is_last,
+    )
+
+
+def blocks_from_pb(blocks: pb.BlockChanges) -> BlockChanges:
+    """BadRequest unless there are whole hashes, each with what became of it."""
+    hashes = _hashes("blocks.hashes", blocks.hashes)
+    expected = 0 if blocks.is_snapshot else len(hashes)
+    if len(blocks.stored) != expected:
+        raise BadRequest(f"blocks.stored: {len(blocks.stored)} bytes; expected {expected}")
+    try:
+        tier = BlockTier(blocks.tier)
+    except ValueError:
+        raise BadRequest(f"blocks.tier: unknown value {blocks.tier}") from None
+    return BlockChanges(
+        first_seq=blocks.first_seq,
+        hashes=hashes,
+        stored=tuple(map(bool, blocks.stored)),
+        tier=tier,
+        is_snapshot=blocks.is_snapshot,
+        is_first=blocks.is_first,
+        is_last=blocks.is_last,
+    )
+
+
+def _hashes(name: str, packed: bytes) -> tuple[BlockHash, ...]:
+    if len(packed) % HASH_BYTES:
+        raise BadRequest(f"{name}: {len(packed)} bytes are not whole hashes")
+    return tuple(BlockHash(packed[i : i + HASH_BYTES]) for i in range(0, len(packed), HASH_BYTES))
 
 
 def _rank_to_pb(rank: Rank) -> pb.Rank:

@@ -10,9 +10,10 @@ from starlette.exceptions import HTTPException
 
 from diptych import __version__
 from diptych.core.errors import BadRequest, DiptychError
-from diptych.gateway.admin import accounts, keyring, platform
+from diptych.gateway.admin import accounts, console, keyring, platform, watch, workers
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.admin.watch import Watch
 from diptych.gateway.app import App, Front
 from diptych.gateway.body import check_size, too_large
 from diptych.gateway.errors import HttpError, envelope, headers
@@ -37,8 +38,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build(site: Site, entrance: Entrance, levels: Levels) -> App:
-    """The application, ready for a server."""
+def build(site: Site, entrance: Entrance, levels: Levels, watching: Watch | None = None) -> App:
+    """The application, ready for a server; whoever stops that ends `watching` first."""
     app = FastAPI(
         title="Diptych admin API",
         version=__version__,
@@ -51,6 +52,9 @@ def build(site: Site, entrance: Entrance, levels: Levels) -> App:
     app.include_router(keyring.routes(site, entrance), prefix="/admin/v1")
     app.include_router(accounts.routes(site, entrance), prefix="/admin/v1")
     app.include_router(platform.routes(site, entrance, levels), prefix="/admin/v1")
+    app.include_router(workers.routes(site, entrance), prefix="/admin/v1")
+    app.include_router(watch.routes(watching or Watch(site), entrance), prefix="/admin/v1")
+    app.router.routes.extend(console.routes())
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
     app.add_middleware(_Bounded)

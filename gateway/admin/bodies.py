@@ -110,3 +110,19 @@ class Deletion(BaseModel):
     model_config = STRICT
     key_id: Text | None = None
     user_id: Annotated[str, Field(max_length=512)] | None = None
+
+
+class DrainBody(BaseModel):
+    """How long a worker may take; 0 is as long as it takes."""
+
+    model_config = STRICT
+    limit_s: Annotated[float, Field(ge=0, le=86_400)] = 900.0
+
+
+class ScaleBody(BaseModel):
+    """The sizes that pools shall have; those not given stay."""
+
+    model_config = STRICT
+    prefill: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    decode: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
+    hybrid: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None

@@ -1,13 +1,13 @@
-"""Routes about the fleet, this gateway, and the requests that run."""
+"""Routes about this gateway, and the requests that run."""
 
 import re
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
 from diptych.core.errors import NotFound
+from diptych.gateway.admin import snapshots
 from diptych.gateway.admin.bodies import LogLevel
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
@@ -15,13 +15,9 @@ from diptych.gateway.errors import HttpError
 from diptych.gateway.tenancy.audit import Act
 from diptych.gateway.tenancy.desk import Actor
 from diptych.gateway.tenancy.visit import Visit
-from diptych.router.client import Member
 
 _LATER = (
-    ("POST", "/workers/{worker_id}/drain"),
-    ("POST", "/workers/{worker_id}/undrain"),
     ("POST", "/workers/{worker_id}/restart"),
-    ("POST", "/scale"),
     ("POST", "/role"),
     ("GET", "/operations/{operation_id}"),
     ("POST", "/cache/flush"),
@@ -39,38 +35,7 @@ def routes(site: Site, entrance: Entrance, levels: Levels) -> APIRouter:
     @router.get("/status")
     async def status(by: Reader) -> dict[str, Any]:
         """Pools, queues, this gateway's drain."""
-        fleet = site.fleet()
-        pools: dict[str, dict[str, int]] = {}
-        for member in fleet.members if fleet else ():
-            pool = pools.setdefault(member.join.role.value, {"members": 0, "ready": 0, "leases": 0})
-            pool["members"] += 1
-            pool["ready"] += member.ready
-            pool["leases"] += member.leases
-        return {
-            "ready": bool(fleet and fleet.ready and site.is_connected() and not door.is_held),
-            "reasons": list(fleet.reasons) if fleet else ["the router was not heard"],
-            "model": fleet.model if fleet else "",
-            "model_version": site.version(),
-            "queued": fleet.queued if fleet else 0,
-            "leases": fleet.leases if fleet else 0,
-            "pools": pools,
-            "gateway": {"draining": door.is_held, "requests": len(clerk.visits)},
-        }
-
-    @router.get("/workers")
-    async def workers(by: Reader) -> dict[str, Any]:
-        """Every member of the fleet: role, load, last word."""
-        fleet = site.fleet()
-        return {"data": [_member(member) for member in fleet.members] if fleet else []}
-
-    @router.get("/workers/{worker_id}")
-    async def worker(by: Reader, worker_id: str) -> dict[str, Any]:
-        """One member."""
-        fleet = site.fleet()
-        for member in fleet.members if fleet else ():
-            if member.join.member_id == worker_id:
-                return _member(member)
-        raise NotFound("There is no such worker.", code="worker_not_found")
+        return snapshots.status(site, site.fleet())
 
     @router.post("/gateway/drain")
     async def drain(by: Writer) -> dict[str, bool]:
@@ -147,23 +112,6 @@ def _not_here(entrance: Entrance) -> Any:
         raise HttpError(501, "not_implemented", "This deployment cannot do that by this API.")
 
     return not_here
-
-
-def _member(member: Member) -> dict[str, Any]:
-    join = member.join
-    return {
-        "id": join.member_id,
-        "role": join.role.value,
-        "state": "ready" if member.ready else member.not_ready_reason or "not ready",
-        "address": join.address or join.http_address,
-        "pid": join.pid,
-        "model": join.model,
-        "num_blocks": join.num_blocks,
-        "num_slots": join.num_slots,
-        "leases": member.leases,
-        "load": asdict(member.load),
-        "silent_s": round(member.silent_s, 3),
-    }
 
 
 def _visit(visit: Visit) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from diptych.gateway.decisions import Decision
 from diptych.gateway.tenancy.office import Office
 from diptych.router.client import Fleet
 
@@ -20,6 +21,12 @@ class Site:
     on_load: Callable[[], None]
     settings: dict[str, Any] = field(repr=False)  # masked
     version: Callable[[], str]
+    router: str = ""  # its address
+    supervisor: str = ""  # where it takes orders; "": this platform has none
+    control: str = field(default="", repr=False)  # what opens the supervisor
+    stores: tuple[str, ...] = ()  # addresses of the KV cache's nodes
+    decisions: Callable[[], Sequence[Decision]] = lambda: ()  # newest first
+    gateway_id: str = ""
 
 
 class Levels:

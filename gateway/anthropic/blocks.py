@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
+from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.gateway.variants import one_of, tag
 
@@ -96,7 +97,7 @@ class ToolResultBlock(BaseModel):
     tool_use_id: str
     content: (
         Annotated[
-            Annotated[str, Tag("@text")] | Annotated[list[Shown], Tag("@blocks")],
+            Annotated[str, Tag("@text")] | Annotated[Long[Shown], Tag("@blocks")],
             Discriminator(_text_or_blocks),
         ]
         | None
@@ -133,7 +134,7 @@ AssistantBlock = Annotated[
     ),
 ]
 Texts = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[TextBlock], Tag("@blocks")],
+    Annotated[str, Tag("@text")] | Annotated[Long[TextBlock], Tag("@blocks")],
     Discriminator(_text_or_blocks),
 ]
 
@@ -144,7 +145,7 @@ class UserMessage(BaseModel):
     model_config = STRICT
     role: Literal["user"]
     content: Annotated[
-        Annotated[str, Tag("@text")] | Annotated[list[UserBlock], Tag("@blocks")],
+        Annotated[str, Tag("@text")] | Annotated[Long[UserBlock], Tag("@blocks")],
         Discriminator(_text_or_blocks),
     ]
 
@@ -155,7 +156,7 @@ class AssistantMessage(BaseModel):
     model_config = STRICT
     role: Literal["assistant"]
     content: Annotated[
-        Annotated[str, Tag("@text")] | Annotated[list[AssistantBlock], Tag("@blocks")],
+        Annotated[str, Tag("@text")] | Annotated[Long[AssistantBlock], Tag("@blocks")],
         Discriminator(_text_or_blocks),
     ]
 

@@ -101,4 +101,13 @@ class Blocks:
                 return {"type": "text", "text": text}
         # Digit by digit as the model wrote it. A call that was cut is nothing to be run: the
         # message's stop_reason says so, and clients want an object.
-        return {**block.start, "input": orjson.Fragment(text if block.is_complete else "{}")}
+        is_whole = block.is_complete and _is_object(text)
+        return {**block.start, "input": orjson.Fragment(text if is_whole else "{}")}
+
+
+def _is_object(text: str) -> bool:
+    """Values that a grammar wrote, or that are very long, were passed on unread."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False

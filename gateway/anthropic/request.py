@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from diptych.core.errors import BadRequest
 from diptych.gateway.anthropic.blocks import Message, SystemMessage, Texts, UserMessage
 from diptych.gateway.anthropic.conversation import Conversation
-from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
+from diptych.gateway.fields import Int, Long, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import STRICT
 from diptych.gateway.limits import MAX_OUTPUT
 from diptych.gateway.translation import EXTENSIONS, Names, Translation
@@ -75,7 +75,7 @@ class ToolChoice(BaseModel):
         return "required" if self.type == "any" else self.type
 
 
-Tools = list[
+Tools = Long[
     Annotated[Tool, BeforeValidator(one_of(("custom",), "invalid_tools", default="custom"))]
 ]
 
@@ -84,7 +84,7 @@ class CountRequest(BaseModel):
     """All that makes a prompt. A null is an absent field."""
 
     model_config = STRICT
-    messages: list[Message] = Field(min_length=1)
+    messages: Long[Message] = Field(min_length=1)
     system: Texts | None = None
     metadata: Metadata = Metadata()
     thinking: Thinking | None = None

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from diptych.gateway import timings
+from diptych.gateway.aside import aside
 from diptych.gateway.chat.preparation import Prepared, prepare
 from diptych.gateway.chat.request import ChatRequest, read_chat
 from diptych.gateway.chat.shapes import ChatShapes
@@ -22,7 +23,8 @@ class ChatDialect:
         self._served = served
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        request, ignored = read_chat(body, self._served.policy)
+        policy = self._served.policy
+        request, ignored = await aside(lambda: read_chat(body, policy), visit.size_bytes)
         prepared = await prepare(request, visit, self._served)
         return Ask(
             prepared.calls,

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from diptych.gateway.chat.tasks import TaskName
+from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.text import pyjson
 from diptych.text.chat import Message, Role
@@ -78,15 +79,15 @@ def _text_or_parts(value: Any) -> str:
 
 
 Content = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[Part], Tag("@parts")],
+    Annotated[str, Tag("@text")] | Annotated[Long[Part], Tag("@parts")],
     Discriminator(_text_or_parts),
 ]
 OwnContent = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[OwnPart], Tag("@parts")],
+    Annotated[str, Tag("@text")] | Annotated[Long[OwnPart], Tag("@parts")],
     Discriminator(_text_or_parts),
 ]
 PlainContent = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[TextPart], Tag("@parts")],
+    Annotated[str, Tag("@text")] | Annotated[Long[TextPart], Tag("@parts")],
     Discriminator(_text_or_parts),
 ]
 
@@ -149,7 +150,7 @@ class AssistantMessage(BaseModel):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[CallMessage] | None = None
+    tool_calls: Long[CallMessage] | None = None
     prefix: bool | None = None
 
     def model_post_init(self, context: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from diptych.core.constraint import Constraint, Kind
 from diptych.core.sampling import Budget
 from diptych.gateway.answer import Answer
+from diptych.gateway.aside import aside
 from diptych.gateway.chat.constraint import constraint_of, opens_calls, schema_of
 from diptych.gateway.chat.request import ChatRequest
 from diptych.gateway.errors import HttpError
@@ -42,7 +43,7 @@ async def prepare(request: ChatRequest, visit: Visit, served: Served) -> Prepare
     if constraint is not None:
         await served.check_constraint(constraint)
     identity = served.identity()
-    segments = await segments_of(request, served)
+    segments = await segments_of(request, visit.size_bytes)
     opening = opening_of(segments)
     asked = request.output_limit
     prompt = await encode(segments, request, asked, visit, served)
@@ -69,12 +70,13 @@ async def prepare(request: ChatRequest, visit: Visit, served: Served) -> Prepare
     )
 
 
-async def segments_of(request: ChatRequest, served: Served) -> list[Segment]:
-    """The prompt, its images by their sizes."""
-    sources = request.image_sources
-    size = sum(len(source.url) for source in sources)
-    images = await served.unhurried(lambda: measure(sources), size)
-    return render(chat_of(request, images))
+async def segments_of(request: ChatRequest, size_bytes: int = 0) -> list[Segment]:
+    """The prompt, its images by their sizes; `size_bytes`: of the body that it came in."""
+
+    def work() -> list[Segment]:
+        return render(chat_of(request, measure(request.image_sources)))
+
+    return await aside(work, size_bytes)
 
 
 def chat_of(request: ChatRequest, images: Sequence[Image] = ()) -> Chat:

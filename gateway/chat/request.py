@@ -17,7 +17,7 @@ from diptych.gateway.chat.tasks import TaskName
 from diptych.gateway.chat.tools import Calling, Choice, Mode, ToolChoice, Tools
 from diptych.gateway.constraint import conflict
 from diptych.gateway.errors import HttpError
-from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
+from diptych.gateway.fields import Int, Long, explain, given_fields, refuse_unsupported
 from diptych.gateway.generation import NO_EFFECT, STRICT, GenerationRequest, OutputLimit
 from diptych.gateway.images import ImageSource
 from diptych.gateway.policy import Policy
@@ -75,7 +75,7 @@ class TemplateArguments(BaseModel):
 class ChatRequest(GenerationRequest):
     """A null is an absent field. Properties give the values that hold after all defaults."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Long[ChatMessage] = Field(min_length=1)
     max_completion_tokens: OutputLimit | None = None
     max_tokens: OutputLimit | None = None
     logprobs: bool = False

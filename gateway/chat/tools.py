@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from diptych.core.constraint import Constraint
 from diptych.core.errors import BadRequest
+from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.text import constraints
 from diptych.text.constraints import from_tools
@@ -95,7 +96,7 @@ def _names(tools: list[Any]) -> Iterator[str]:
                 raise PydanticCustomError("invalid_tools", _CHOICES)
 
 
-Tools = Annotated[list[ToolDefinition], Field(max_length=MAX_TOOLS)]
+Tools = Annotated[Long[ToolDefinition], Field(max_length=MAX_TOOLS)]
 Named = Literal["none", "auto", "required"]
 Choice = Annotated[
     ToolChoice, PlainValidator(_choice, json_schema_input_type=Named | dict[str, Any])

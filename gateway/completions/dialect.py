@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from diptych.gateway.aside import aside
 from diptych.gateway.completions.preparation import prepare
 from diptych.gateway.completions.request import read_completion
 from diptych.gateway.completions.shapes import CompletionShapes
@@ -18,7 +19,8 @@ class CompletionDialect:
         self._served = served
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        request, ignored = read_completion(body, self._served.policy)
+        policy = self._served.policy
+        request, ignored = await aside(lambda: read_completion(body, policy), visit.size_bytes)
         prepared = await prepare(request, visit, self._served)
         shapes = CompletionShapes(
             tokenizer=self._served.tokenizer,

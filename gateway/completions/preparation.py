@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from diptych.core.constraint import Constraint
 from diptych.core.errors import BadRequest
 from diptych.gateway.answer import Answer
+from diptych.gateway.aside import aside
 from diptych.gateway.completions.request import CompletionRequest, Written
 from diptych.gateway.constraint import conflict, constraining_field, text_constraint
 from diptych.gateway.generation import ALL_THAT_FIT
@@ -101,19 +102,20 @@ def segments_of(written: Written, request: CompletionRequest, served: Served) ->
     return raw(written, served.tokenizer, bos=request.add_special_tokens, special=special)
 
 
+def _prompts(request: CompletionRequest, served: Served) -> list[Sequence[Segment]]:
+    for written in request.prompt:
+        if not isinstance(written, str):
+            check_ids(written, served.tokenizer.vocab_size, "prompt")
+    return [segments_of(written, request, served) for written in request.prompt]
+
+
 async def _encode(
     request: CompletionRequest, visit: Visit, served: Served, identity: Identity
 ) -> tuple[tuple[Prompt, ...], list[Encoded]]:
     if request.suffix is not None and served.tokenizer.find(Marker.FIM_HOLE) is None:
         message = "suffix: this model was not made to fill holes"
         raise BadRequest(message, code="unsupported_parameter", param="suffix")
-    for written in request.prompt:
-        if not isinstance(written, str):
-            check_ids(written, served.tokenizer.vocab_size, "prompt")
-    prompts = await served.unhurried(
-        lambda: [segments_of(written, request, served) for written in request.prompt],
-        sum(map(len, request.prompt)),
-    )
+    prompts = await aside(lambda: _prompts(request, served), visit.size_bytes)
     kept = request.truncate_prompt_tokens
     if kept is None:
         for prompt in prompts:

@@ -115,6 +115,8 @@ class CompletionShapes:
             sum(lengths.values()),
             sum(min(answer.cached_tokens, lengths[n]) for n, answer in prompts.items()),
             sum(len(answer.token_ids) for answer in answers),
+            memory=sum(answer.cached_memory for answer in prompts.values()),
+            disk=sum(answer.cached_disk for answer in prompts.values()),
         )
 
     @property

@@ -1,14 +1,10 @@
 // The gateway's API as this page uses it.
 
-const JSON_AND_TIMINGS = { "content-type": "application/json", "x-diptych-timings": "1" };
+import { call, events, headersWith, Refused, told } from "./http.js";
 
-/** An answer that is an error, before or within a stream. `status` 0: none came at all. */
-export class Refused extends Error {
-  constructor(status, message, { code = "", requestId = "", retryAfterS = 0 } = {}) {
-    super(message);
-    Object.assign(this, { status, code: code ?? "", requestId: requestId ?? "", retryAfterS });
-  }
-}
+export { Refused };
+
+const JSON_AND_TIMINGS = { "content-type": "application/json", "x-diptych-timings": "1" };
 
 /** Names of the models that the key may use. */
 export async function modelNames(key) {
@@ -35,58 +31,4 @@ export async function* chat(request, key, signal) {
     throw new Refused(200, "The connection broke within the answer.", { requestId });
   }
   throw new Refused(200, "The answer ended too early.", { requestId });
-}
-
-/** Data of the server-sent events in a body, each as soon as it is whole. */
-async function* events(body) {
-  let rest = "";
-  let data = [];
-  for await (const text of read(body.pipeThrough(new TextDecoderStream()))) {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop();
-    for (const line of lines.map((line) => line.replace(/\r$/, ""))) {
-      if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
-      if (line === "" && data.length) {
-        yield data.join("\n");
-        data = [];
-      }
-    }
-  }
-}
-
-async function* read(stream) {
-  const reader = stream.getReader(); // not every browser iterates over streams
-  try {
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      yield value;
-    }
-  } finally {
-    reader.cancel().catch(() => {});
-  }
-}
-
-async function call(path, wish) {
-  let reply;
-  try {
-    reply = await fetch(path, wish);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The gateway cannot be reached.");
-  }
-  if (reply.ok) return reply;
-  const body = await reply.json().catch(() => null);
-  const error = body?.error ?? { message: `The server answered with status ${reply.status}.` };
-  const retryAfterS = Number(reply.headers.get("retry-after")) || 0;
-  throw told(reply.status, error, reply.headers.get("x-request-id"), retryAfterS);
-}
-
-function told(status, error, requestId, retryAfterS = 0) {
-  const more = { code: error.code, requestId: error.request_id ?? requestId, retryAfterS };
-  return new Refused(status, String(error.message), more);
-}
-
-function headersWith(key, headers = {}) {
-  return key ? { ...headers, authorization: `Bearer ${key}` } : headers;
 }

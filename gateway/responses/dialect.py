@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diptych.core.errors import NotFound
+from diptych.gateway.aside import aside
 from diptych.gateway.dialect import Ask
 from diptych.gateway.logprobs import Logprobs
 from diptych.gateway.responses.output import Items
@@ -22,7 +23,7 @@ class ResponsesDialect:
         self._served = served
 
     async def read(self, body: dict[str, Any], visit: Visit) -> Ask:
-        asked = translate(body)
+        asked = await aside(lambda: translate(body), visit.size_bytes)
         request, prepared = await asked.translation.prepare(visit, self._served)
         sampling = prepared.calls[0].generation.sampling
         echo = {

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
+from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.gateway.variants import one_of, tag
 
@@ -83,7 +84,7 @@ def _text_or_list(value: Any) -> str:
 
 
 Content = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[Part], Tag("@list")],
+    Annotated[str, Tag("@text")] | Annotated[Long[Part], Tag("@list")],
     Discriminator(_text_or_list),
 ]
 
@@ -110,7 +111,7 @@ class ReasoningItem(BaseModel):
 
     model_config = STRICT
     type: Literal["reasoning"]
-    content: list[ReasoningText] | None = None
+    content: Long[ReasoningText] | None = None
 
 
 class CallItem(BaseModel):
@@ -157,6 +158,6 @@ Item = Annotated[
     ),
 ]
 Input = Annotated[
-    Annotated[str, Tag("@text")] | Annotated[list[Item], Tag("@list")],
+    Annotated[str, Tag("@text")] | Annotated[Long[Item], Tag("@list")],
     Discriminator(_text_or_list),
 ]

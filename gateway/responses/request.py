@@ -8,8 +8,8 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from diptych.core.errors import BadRequest
-from diptych.gateway.fields import Int, explain, given_fields, refuse_unsupported
-from diptych.gateway.generation import STRICT
+from diptych.gateway.fields import Int, Long, explain, given_fields, refuse_unsupported
+from diptych.gateway.generation import MAX_USER_BYTES, STRICT
 from diptych.gateway.responses.conversation import Conversation
 from diptych.gateway.responses.items import Input
 from diptych.gateway.responses.tools import Choice, Tool, Toolbox
@@ -18,14 +18,19 @@ from diptych.gateway.translation import EXTENSIONS, Names, Translation
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
 MAX_METADATA = 16
+MAX_NAME_CHARS = 64
+MAX_METADATA_CHARS = 512
 MAX_ECHO_CHARS = 1 << 20
 
 
 def _metadata(value: Any) -> Any:
     """Keys are not repeated in what is said about them."""
-    are_texts = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-    if not are_texts or len(value) > MAX_METADATA:
-        text = f"expected an object of at most {MAX_METADATA} strings"
+    is_small = isinstance(value, dict) and len(value) <= MAX_METADATA
+    if not is_small or not all(
+        isinstance(text, str) and len(name) <= MAX_NAME_CHARS and len(text) <= MAX_METADATA_CHARS
+        for name, text in value.items()
+    ):
+        text = f"expected at most {MAX_METADATA} strings of at most {MAX_METADATA_CHARS} characters"
         raise PydanticCustomError("invalid_value", "{text}", {"text": text})
     return value
 
@@ -64,15 +69,15 @@ class ResponsesRequest(BaseModel):
     model_config = STRICT
     input: Input | None = None
     instructions: str | None = None
-    tools: list[Tool] = []
+    tools: Long[Tool] = []
     tool_choice: Choice = "auto"
     parallel_tool_calls: bool = True
     reasoning: Reasoning = Reasoning()
     text: TextOptions = TextOptions()
-    include: list[Include] = []
+    include: Long[Include] = []
     top_logprobs: Int = 0  # chat requests know the bounds
     metadata: Annotated[dict[str, str], BeforeValidator(_metadata)] = Field({})
-    user: str | None = None
+    user: str | None = Field(None, max_length=MAX_USER_BYTES)
     store: bool | None = None
 
 

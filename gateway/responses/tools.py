@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, PlainVali
 from pydantic_core import PydanticCustomError
 
 from diptych.gateway.chat.tools import FunctionDefinition, ToolDefinition
+from diptych.gateway.fields import Long
 from diptych.gateway.generation import STRICT
 from diptych.gateway.variants import one_of
 
@@ -48,7 +49,7 @@ class NamespaceTool(BaseModel):
     type: Literal["namespace"]
     name: str = Field(pattern=NAME)
     description: str | None = None
-    tools: list[
+    tools: Long[
         Annotated[MemberFunction, BeforeValidator(one_of(("function",), "invalid_tools"))]
     ] = Field(min_length=1)
 

@@ -36,6 +36,7 @@ class Visit:
         self.endpoint = endpoint
         self.began_s = time.time()
         self.model = ""
+        self.size_bytes = 0  # of the body
         self.max_new = 0
         self.status = 0
         self.finish = ""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from diptych.gateway.aside import aside
 from diptych.gateway.chat.constraint import constraint_of
 from diptych.gateway.chat.preparation import chat_of
 from diptych.gateway.chat.request import read_chat
@@ -45,7 +46,7 @@ class Converter:
 
     async def tokenize(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """Ids of a raw prompt, or of a conversation."""
-        request = read_tokenize(body)
+        request = await aside(lambda: read_tokenize(body), visit.size_bytes)
         if isinstance(request, TextToTokens):
             self._choose(request.model, visit)
             ids = await self._ids_of_text(request)
@@ -63,12 +64,12 @@ class Converter:
 
     async def detokenize(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
         """The text of ids, special tokens as they are written."""
-        request = read_body(TokensToText, body)
+        request = await aside(lambda: read_body(TokensToText, body), visit.size_bytes)
         self._choose(request.model, visit)
         ids, tokenizer = request.tokens, self._served.tokenizer
         if len(ids) > MAX_CONTEXT:
             raise too_many("tokens", MAX_CONTEXT)
-        check_ids(ids, tokenizer.vocab_size, "tokens")
+        await aside(lambda: check_ids(ids, tokenizer.vocab_size, "tokens"), visit.size_bytes)
         return {"prompt": await self._served.unhurried(lambda: spell(ids, tokenizer), len(ids))}
 
     async def render(self, body: dict[str, Any], visit: Visit) -> dict[str, Any]:
@@ -110,12 +111,15 @@ class Converter:
         return await self._served.unhurried(lambda: self._encode(render(chat)), _LONG)
 
     async def _chat(self, body: dict[str, Any], visit: Visit) -> Chat:
-        request, _ = read_chat(body, self._served.policy)
+        policy = self._served.policy
+        request, _ = await aside(lambda: read_chat(body, policy), visit.size_bytes)
         self._choose(request.model, visit)
         constraint_of(request)  # refuses what a prompt could not state
-        sources = request.image_sources
-        size = sum(len(source.url) for source in sources)
-        return chat_of(request, await self._served.unhurried(lambda: measure(sources), size))
+
+        def work() -> Chat:
+            return chat_of(request, measure(request.image_sources))
+
+        return await aside(work, visit.size_bytes)
 
     def _choose(self, model: str | None, visit: Visit) -> None:
         name = self._served.model_name if model is None else model

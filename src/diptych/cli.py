@@ -143,17 +143,76 @@ def up(
 def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="live, until Ctrl-C")] = False,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
     """Show processes, requests in flight, and what each worker has running, waiting, cached."""
-    from diptych.supervisor import console
+    from diptych.supervisor import console, live
 
+    if watch:
+        live.run(_load(config.Common, ctx).data_dir, as_json=as_json)
+        return
     found = _status(ctx)
     if as_json:
         print(json.dumps(found, indent=1))
     else:
         console.show_status(found)
+
+
+@app.command()
+def doctor(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Look for what is wrong with this machine and the platform on it; exit code 1 if anything is.
+
+    A real request goes through a running platform, and its KV from prefill to decode. Redis is
+    asked if DIPTYCH_REDIS_URL names one.
+    """
+    from diptych.supervisor import doctor
+
+    raise typer.Exit(doctor.run(_load(config.DoctorSettings, ctx), as_json=as_json))
+
+
+@app.command()
+def drain(
+    ctx: typer.Context,
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="its name in `diptych status`")],
+    undo: Annotated[bool, typer.Option("--undo", help="give it requests again")] = False,
+    wait: Annotated[bool, typer.Option(help="until it holds nothing any more")] = True,
+    limit_s: Annotated[str | None, _option("--limit-s", "SECONDS", config.DrainSettings)] = None,
+    router: Annotated[str | None, _option("--router", "HOST:PORT", config.DrainSettings)] = None,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Give a worker nothing new; it finishes what it has."""
+    from diptych.supervisor import orders
+
+    settings = _load(config.DrainSettings, ctx)
+    orders.drain(settings, worker, undo=undo, waits=wait, tell=print)
+
+
+@app.command()
+def scale(
+    ctx: typer.Context,
+    pools: Annotated[list[str], typer.Argument(metavar="ROLE=N...", help="as prefill=2 decode=3")],
+    as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Change how many workers the running platform has; no request fails for it."""
+    from diptych.supervisor import orders
+
+    done = orders.scale(_load(config.Common, ctx), pools)
+    if as_json:
+        print(json.dumps(done, indent=1))
+        return
+    for what in ("added", "removed"):
+        print(f"{what}: {', '.join(done[what]) or 'nothing'}")
+    print("now: " + ", ".join(f"{count} {role}" for role, count in done["pools"].items()))
 
 
 @app.command()
@@ -244,6 +303,12 @@ def gateway(
     trusted_proxies: Annotated[
         str | None, _option("--trusted-proxies", "CIDR,…", config.GatewaySettings)
     ] = None,
+    supervisor: Annotated[
+        str | None, _option("--supervisor", "HOST:PORT", config.GatewaySettings)
+    ] = None,
+    stores: Annotated[
+        str | None, _option("--stores", "HOST:PORT,...", config.GatewaySettings)
+    ] = None,
     usage_days: Annotated[
         str | None, _option("--usage-days", "DAYS", config.GatewaySettings)
     ] = None,
@@ -263,10 +328,17 @@ def gateway(
     serve(settings)
 
 
-@app.command()
+routers = typer.Typer(name="router", invoke_without_command=True)
+app.add_typer(routers)
+
+
+@routers.callback()
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    decisions_file: Annotated[
+        str | None, _option("--decisions-file", "FILE", config.RouterSettings)
+    ] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     data_dir: DataDir = None,
@@ -275,11 +347,28 @@ def router(
     config_file: Config = None,
 ) -> None:
     """Decide who serves which request."""
+    if ctx.invoked_subcommand is not None:
+        return
     settings = _load(config.RouterSettings, ctx)
     _title("router")
     from diptych.router.__main__ import main as serve
 
     serve(settings)
+
+
+@routers.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="what `--decisions-file` recorded")],
+) -> None:
+    """Decide again what a router recorded; every decision must come out the same."""
+    from diptych.router.__main__ import replay as decide_again
+
+    count, differences = decide_again(file)
+    for difference in differences[:10]:
+        print(f"line {difference.line}: {difference.recorded} is now {difference.decided}")
+    print(f"{count} decisions, {len(differences)} came out otherwise")
+    if differences:
+        raise typer.Exit(FAILED_EXIT)
 
 
 @app.command()

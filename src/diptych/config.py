@@ -219,6 +219,9 @@ class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+    decisions_file: Path | None = Field(
+        None, description="record every decision here, for `diptych router replay`"
+    )
 
 
 class Public(Common):
@@ -308,6 +311,12 @@ class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
     )
     trusted_proxies: Networks = Field(
         "", description="networks of proxies whose X-Forwarded-For counts, comma-separated"
+    )
+    supervisor: Address | None = Field(
+        None, description="where the supervisor takes orders to scale; `diptych up` gives it"
+    )
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache that the console shows, comma-separated"
     )
     usage_days: int = Field(400, ge=1, le=4000, description="how long usage records are kept")
     audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")
@@ -429,6 +438,23 @@ class KeysSettings(Common):
     key_pepper: Secret = Field(None, description="as the gateways have it")
 
 
+class DrainSettings(Common):
+    """`diptych drain`: at which router."""
+
+    router: Address | None = Field(
+        None, description="the router; default: that of the platform on the data folder"
+    )
+    limit_s: float = Field(
+        900, ge=0, le=86_400, description="then what is left is handed back; 0 = never"
+    )
+
+
+class DoctorSettings(Common):
+    """`diptych doctor`: what to look at besides the platform on the data folder."""
+
+    redis_url: RedisUrl = Field(None, description="Redis that the gateways use; default: none")
+
+
 class ChatSettings(Common):
     """`diptych chat`: which gateway to talk to."""
 
@@ -446,6 +472,8 @@ ALL_SETTINGS = (
     UpSettings,
     KeysSettings,
     CacheSettings,
+    DrainSettings,
+    DoctorSettings,
     ChatSettings,
 )
 

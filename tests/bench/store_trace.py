@@ -145,7 +145,7 @@ async def replay(
 def main() -> None:
     """Print a table a trace."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=10**9, help="of each trace, from its start")
+    parser.add_argument("--requests", type=int, default=4000, help="of each trace, from its start")
     limit = parser.parse_args().requests
     for name in TRACES:
         requests = read_trace(name, limit)

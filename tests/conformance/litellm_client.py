@@ -7,6 +7,12 @@ import litellm
 from checks import ANSWER, KEY, MODEL, QUESTION, SCHEMA, TOOL, URL, main
 
 MESSAGES = [{"role": "user", "content": QUESTION}]
+ONE_CALL: dict[str, Any] = {
+    "tools": [TOOL],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "max_tokens": 400,
+}
 OPENAI: dict[str, Any] = {"model": f"openai/{MODEL}", "api_base": f"{URL}/v1", "api_key": KEY}
 ANTHROPIC: dict[str, Any] = {"model": f"anthropic/{MODEL}", "api_base": URL, "api_key": KEY}
 
@@ -15,6 +21,8 @@ def ask(via: dict[str, Any] = OPENAI, **fields: Any) -> Any:
     wish = {"messages": MESSAGES, "max_tokens": 64, "num_retries": 0, "timeout": 60, **fields}
     if via is OPENAI:
         wish.setdefault("extra_body", ANSWER)
+    else:
+        wish |= ANSWER | {"allowed_openai_params": ["thinking", "parallel_tool_calls"]}
     return litellm.completion(**via, **wish)
 
 
@@ -42,7 +50,7 @@ def check_reasoning_comes_apart() -> None:
 
 def check_a_forced_tool_is_called() -> None:
     for stream in (False, True):
-        reply = ask(seed=4, tools=[TOOL], tool_choice="required", max_tokens=1500, stream=stream)
+        reply = ask(seed=4, stream=stream, **ONE_CALL)
         if stream:
             reply = litellm.stream_chunk_builder(list(reply), messages=MESSAGES)
         (call,) = reply.choices[0].message.tool_calls[:1]
@@ -52,7 +60,7 @@ def check_a_forced_tool_is_called() -> None:
 
 
 def check_a_tool_result_is_answered() -> None:
-    reply = ask(seed=5, tools=[TOOL], tool_choice="required", max_tokens=1500)
+    reply = ask(seed=5, **ONE_CALL)
     message = reply.choices[0].message
     results = [
         {"role": "tool", "tool_call_id": call.id, "content": "18 degrees"}
@@ -86,9 +94,7 @@ def check_anthropic_whole_and_streamed() -> None:
 
 def check_anthropic_tools() -> None:
     for stream in (False, True):
-        reply = ask(
-            ANTHROPIC, tools=[TOOL], tool_choice="required", max_tokens=15000, stream=stream
-        )
+        reply = ask(ANTHROPIC, stream=stream, **ONE_CALL)
         if stream:
             reply = litellm.stream_chunk_builder(list(reply), messages=MESSAGES)
         call = reply.choices[0].message.tool_calls[0]

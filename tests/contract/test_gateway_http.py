@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from diptych.core.errors import Lost
 from diptych.gateway import app, protocol, served
 from diptych.gateway.hops import Hops
 from diptych.gateway.pipeline import Pipeline
@@ -213,3 +214,30 @@ async def test_t110_what_follows_the_json_is_refused() -> None:
             reply = await site.say(whole, until=b"}}")
             assert reply.startswith(b"HTTP/1.1 400 ")
             assert error_of(reply)["code"] == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/completions", {"prompt": "hi"}),
+        ("/v1/responses", {"input": "hi"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}),
+    ],
+)
+async def test_t112_nothing_follows_an_error_in_a_stream_and_nobody_waits(
+    path: str, fields: dict[str, Any]
+) -> None:
+    async with serving() as site:
+        for stage in ("token 3", "token 4", "token 5"):  # each attempt's prefill adds one
+            site.hops.failures[stage] = [Lost("gone")]
+        reader, writer = await site.connect()
+        body = orjson.dumps({"model": "tiny", "stream": True, **fields})
+        writer.write(head(f"POST {path} HTTP/1.1", f"content-length: {len(body)}") + body)
+        async with asyncio.timeout(5):
+            whole = await reader.readuntil(b"\r\n0\r\n\r\n")  # the end of a body in chunks
+            assert b"event: error" in whole or b'"code":"worker_lost"' in whole
+            assert b"[DONE]" not in whole and b"message_stop" not in whole
+            writer.write(head("GET /livez HTTP/1.1", "connection: close"))
+            assert (await reader.read()).endswith(b'{"status":"ok"}')
+        writer.close()

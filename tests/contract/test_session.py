@@ -17,6 +17,7 @@ from diptych.contract.worker_pb2_grpc import (
 )
 from diptych.core.errors import (
     CANCELLED,
+    BadRequest,
     Broken,
     DiptychError,
     Expired,
@@ -374,6 +375,18 @@ async def test_a_row_that_fails_fails_its_request_only() -> None:
         await settle(decode.is_at_baseline)
 
 
+async def test_what_contradicts_itself_is_the_callers_mistake() -> None:
+    async with decode_worker() as decode, pool_of() as pool:
+        decode.engine.fail_row = lambda key: "no token is left"
+        decode.engine.blames_callers = True
+        call = DecodeClient(pool).open(decode.rank, Key("r", 1))
+        await call.start(request("r"), None, 5.0)
+        with pytest.raises(BadRequest, match="no token is left") as caught:
+            [row async for row in call]
+        assert caught.value.code == "conflicting_parameters"
+        await settle(decode.is_at_baseline)
+
+
 async def test_a_bug_while_serving_fails_that_request_as_broken() -> None:
     async with bare_server() as (_, recorder, rank), pool_of() as pool:
 
@@ -405,6 +418,36 @@ async def test_draining_refuses_new_requests_and_waits_for_old_ones() -> None:
         assert [row async for row in rows][-1].finish is Finish.LENGTH
         await draining
         await settle(lambda: decode.service.sessions.num_sessions == 0)
+
+
+async def test_who_stands_aside_serves_what_comes_and_hands_back_what_stays_too_long() -> None:
+    async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
+        sessions = decode.service.sessions
+        sessions.stand_aside(True)
+        assert sessions.is_draining
+        short = DecodeClient(pool).open(decode.rank, Key("placed a moment before", 1))
+        await short.start(request("placed a moment before"), None, 5.0)
+        assert [row async for row in short][-1].finish is Finish.LENGTH
+        long = DecodeClient(pool).open(decode.rank, Key("long", 1))
+        await long.start(request("long", max_new=400), None, 5.0)
+        rows = aiter(long)
+        await anext(rows)
+        sessions.stand_aside(True, limit_s=0.1)
+        with pytest.raises(Overloaded) as caught:
+            [row async for row in rows]
+        assert caught.value.code == "draining"
+        await settle(decode.is_at_baseline)
+        sessions.stand_aside(False)
+        assert not sessions.is_draining
+
+
+async def test_a_worker_that_is_to_work_again_hands_nothing_back() -> None:
+    async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
+        stream = DecodeClient(pool).open(decode.rank, Key("r", 1))
+        await stream.start(request("r", max_new=40), None, 5.0)
+        decode.service.sessions.stand_aside(True, limit_s=0.1)
+        decode.service.sessions.stand_aside(False)
+        assert [row async for row in stream][-1].finish is Finish.LENGTH
 
 
 async def test_a_role_refuses_what_is_not_its_work() -> None:

@@ -15,7 +15,15 @@ from diptych.contract import worker_pb2
 from diptych.contract.store_pb2_grpc import StoreStub
 from diptych.core.errors import BadRequest, Refused
 from diptych.core.ids import BlockHash, WorkerId
-from diptych.kvcache_store.client import Outcome, Retention, StoreClient, Tier, Transport
+from diptych.engine.tier import Owner
+from diptych.kvcache_store.client import (
+    Outcome,
+    Retention,
+    StoreClient,
+    StoreTier,
+    Tier,
+    Transport,
+)
 from diptych.kvcache_store.quota import Quotas
 from diptych.kvcache_store.retention import DAY_S
 from diptych.kvcache_store.volume import Folder
@@ -119,6 +127,22 @@ async def test_deterministic_requests_see_exact_blocks_only(tmp_path: Path, tier
         whose, chain = PROMPT.whose, PROMPT.chain
         assert (await client.lookup(whose, chain)).end == 20
         assert (await client.lookup(whose, chain, exact_only=True)).end == 10
+
+
+async def test_an_anchor_of_cut_windows_is_not_one_of_an_exact_block(
+    tmp_path: Path, tier: TierOver
+) -> None:
+    """Workers of both modes may share a tier: each of them may have put one of the two."""
+    async with tier(tmp_path) as (store, client):
+        await put(client, PROMPT, 0, 10, anchors=[4])
+        await put(client, PROMPT, 0, 12, exact=False, anchors=[9, 11])
+        whose = PROMPT.whose
+        engines = StoreTier([store.address], WorkerId("prefill-2"))
+        engines.bind(whose.namespace, whose.layout_hash)
+        found = await engines.find(Owner(whose.tenant, whose.scope, "chat"), PROMPT.chain, 0)
+        anchored = [index for index, block in enumerate(found.stored) if block.has_anchor]
+        assert (len(found.stored), anchored) == (12, [4, 11])
+        await engines.close()
 
 
 async def test_k7_the_same_prompt_of_another_tenant_is_nowhere(

@@ -132,3 +132,18 @@ def test_the_ids_of_a_conversation_are_those_that_it_is_billed_for(
     assert len(ids) == reply.usage.prompt_tokens
     text = http.post("/detokenize", json={"tokens": ids}).raise_for_status().json()["prompt"]
     assert text.endswith("<｜User｜>Hello <｜User｜> 🦄<｜Assistant｜><think>")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_wishes_that_leave_no_token_are_the_callers_mistake(
+    client: openai.OpenAI, http: httpx.Client, stream: bool
+) -> None:
+    (b,) = tokens_of(http, prompt="b", add_special_tokens=False)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(
+            model=MODEL,
+            prompt="Say a",
+            stream=stream,
+            extra_body={"regex": "a+", "allowed_token_ids": [b]},
+        )
+    assert caught.value.code == "conflicting_parameters"

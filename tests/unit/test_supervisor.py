@@ -24,12 +24,13 @@ from diptych.router.client import Join, Load
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
 from diptych.supervisor.console import Screen, show_status
+from diptych.supervisor.fleet import Fleet, MisconfiguredChild
 from diptych.supervisor.folder import Lock, LogFile, Running, State, is_locked
 from diptych.supervisor.plan import Plan, Process, make_plan
 from diptych.supervisor.ports import FreePorts, claim
 from diptych.supervisor.restarts import Pace, Restarts
 from diptych.supervisor.traces import collect
-from diptych.supervisor.up import Fleet, MisconfiguredChild, child_environment
+from diptych.supervisor.up import child_environment
 from diptych.testing.platform import environment
 
 SOON_S = 30.0
@@ -242,9 +243,10 @@ SUPERVISE = textwrap.dedent(
     """
     import asyncio, os, sys
     from pathlib import Path
+    from diptych.supervisor.fleet import Fleet
     from diptych.supervisor.folder import Lock
     from diptych.supervisor.plan import Plan, Process
-    from diptych.supervisor.up import Fleet, Interrupts, child_environment, keep
+    from diptych.supervisor.up import Interrupts, child_environment, keep
 
     data_dir, port, answers, sleeps = Path(sys.argv[1]), *sys.argv[2:]
 
@@ -525,8 +527,11 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
             "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
             "processes": [process, process | {"id": "prefill-1", "alive": False}],
             "members": [
-                {"join": join, "load": load, "leases": 2},
-                {"join": stranger, "load": load | {"query_tokens_total": 0}, "leases": 2},
+                {"join": join, "load": load, "leases": 2, "ready": True},
+                {
+                    "join": stranger, "load": load | {"query_tokens_total": 0}, "leases": 2,
+                    "ready": False, "not_ready_reason": "draining",
+                },
                 {"join": gateway, "load": asdict(Load(streams=6)), "leases": 0},
             ],
         }
@@ -541,6 +546,7 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     counted = ["12", "3", "2", "17", "12/64", "412/512", "77"]
     assert ["decode-1", *counted, "71%", "17", "123456"] in rows
     assert ["decode-9", *counted, "-", "17", "123456"] in rows
+    assert ["decode-9:", "draining"] in rows
 
 
 def test_a_trace_joins_the_workers_that_have_one() -> None:

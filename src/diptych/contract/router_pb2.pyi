@@ -12,9 +12,18 @@ class Have(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOTHING: _ClassVar[Have]
     TICKET: _ClassVar[Have]
     TOKENS: _ClassVar[Have]
+
+class BlockTier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEVICE: _ClassVar[BlockTier]
+    HOST: _ClassVar[BlockTier]
+    DISK: _ClassVar[BlockTier]
 NOTHING: Have
 TICKET: Have
 TOKENS: Have
+DEVICE: BlockTier
+HOST: BlockTier
+DISK: BlockTier
 
 class PlaceUp(_message.Message):
     __slots__ = ("want", "progress", "again")
@@ -27,7 +36,7 @@ class PlaceUp(_message.Message):
     def __init__(self, want: _Optional[_Union[Want, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., again: _Optional[_Union[Again, _Mapping]] = ...) -> None: ...
 
 class Want(_message.Message):
-    __slots__ = ("request_id", "attempt", "hashes", "prompt_len", "max_new", "priority_class", "tenant", "deadline_ms", "resume")
+    __slots__ = ("request_id", "attempt", "hashes", "prompt_len", "max_new", "priority_class", "tenant", "deadline_ms", "resume", "fingerprint")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     HASHES_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +46,7 @@ class Want(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     hashes: bytes
@@ -46,7 +56,8 @@ class Want(_message.Message):
     tenant: str
     deadline_ms: int
     resume: Resume
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., hashes: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., priority_class: _Optional[str] = ..., tenant: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    fingerprint: bytes
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., hashes: _Optional[bytes] = ..., prompt_len: _Optional[int] = ..., max_new: _Optional[int] = ..., priority_class: _Optional[str] = ..., tenant: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("phase", "prefill_worker", "decode_worker", "tokens")
@@ -71,16 +82,18 @@ class Progress(_message.Message):
     def __init__(self, phase: _Optional[str] = ..., tokens: _Optional[int] = ..., last_chunk_started: _Optional[bool] = ...) -> None: ...
 
 class Again(_message.Message):
-    __slots__ = ("attempt", "failed_worker", "why", "have")
+    __slots__ = ("attempt", "failed_worker", "why", "have", "code")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FAILED_WORKER_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed_worker: str
     why: str
     have: Have
-    def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ...) -> None: ...
+    code: str
+    def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ..., code: _Optional[str] = ...) -> None: ...
 
 class PlaceDown(_message.Message):
     __slots__ = ("attempt", "queued", "prefill", "skip", "decode", "refused")
@@ -153,15 +166,17 @@ class RefusedBy(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class ReportUp(_message.Message):
-    __slots__ = ("join", "load")
+    __slots__ = ("join", "load", "blocks")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
     join: Join
     load: Load
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    blocks: BlockChanges
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., blocks: _Optional[_Union[BlockChanges, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address", "metrics_address")
+    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address", "metrics_address", "keep_tokens")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +191,7 @@ class Join(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     role: str
     address: str
@@ -190,10 +206,11 @@ class Join(_message.Message):
     pid: int
     http_address: str
     metrics_address: str
-    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ...) -> None: ...
+    keep_tokens: int
+    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., keep_tokens: _Optional[int] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total")
+    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total", "busy_us_total", "steps_total", "prompt_rows_total", "prompt_pairs_total", "decode_rows_total", "decode_context_total")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +228,12 @@ class Load(_message.Message):
     QUERY_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     HIT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BUSY_US_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STEPS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_ROWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_PAIRS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_ROWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_CONTEXT_TOTAL_FIELD_NUMBER: _ClassVar[int]
     running: int
     waiting: int
     free_blocks: int
@@ -228,13 +251,49 @@ class Load(_message.Message):
     query_tokens_total: int
     hit_tokens_total: int
     preemptions_total: int
-    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ...) -> None: ...
+    busy_us_total: int
+    steps_total: int
+    prompt_rows_total: int
+    prompt_pairs_total: int
+    decode_rows_total: int
+    decode_context_total: int
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., busy_us_total: _Optional[int] = ..., steps_total: _Optional[int] = ..., prompt_rows_total: _Optional[int] = ..., prompt_pairs_total: _Optional[int] = ..., decode_rows_total: _Optional[int] = ..., decode_context_total: _Optional[int] = ...) -> None: ...
+
+class BlockChanges(_message.Message):
+    __slots__ = ("first_seq", "hashes", "stored", "tier", "is_snapshot", "is_first", "is_last")
+    FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    IS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    IS_FIRST_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    first_seq: int
+    hashes: bytes
+    stored: bytes
+    tier: BlockTier
+    is_snapshot: bool
+    is_first: bool
+    is_last: bool
+    def __init__(self, first_seq: _Optional[int] = ..., hashes: _Optional[bytes] = ..., stored: _Optional[bytes] = ..., tier: _Optional[_Union[BlockTier, str]] = ..., is_snapshot: _Optional[bool] = ..., is_first: _Optional[bool] = ..., is_last: _Optional[bool] = ...) -> None: ...
 
 class ReportDown(_message.Message):
-    __slots__ = ("fleet",)
+    __slots__ = ("fleet", "missing_from", "drain")
     FLEET_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FROM_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     fleet: Fleet
-    def __init__(self, fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
+    missing_from: int
+    drain: Drain
+    def __init__(self, fleet: _Optional[_Union[Fleet, _Mapping]] = ..., missing_from: _Optional[int] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("on", "limit_ms")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_MS_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    limit_ms: int
+    def __init__(self, on: _Optional[bool] = ..., limit_ms: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("join", "load", "ready", "not_ready_reason", "leases", "silent_ms")
@@ -277,3 +336,17 @@ class Fleet(_message.Message):
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class FleetWatch(_message.Message):
+    __slots__ = ("period_ms",)
+    PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    period_ms: int
+    def __init__(self, period_ms: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("member_id", "drain")
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    member_id: str
+    drain: Drain
+    def __init__(self, member_id: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...

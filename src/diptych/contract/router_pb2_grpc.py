@@ -49,6 +49,16 @@ class RouterStub:
                 request_serializer=diptych_dot_contract_dot_router__pb2.StatusRequest.SerializeToString,
                 response_deserializer=diptych_dot_contract_dot_router__pb2.Fleet.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/diptych.contract.Router/Watch',
+                request_serializer=diptych_dot_contract_dot_router__pb2.FleetWatch.SerializeToString,
+                response_deserializer=diptych_dot_contract_dot_router__pb2.Fleet.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/diptych.contract.Router/Drain',
+                request_serializer=diptych_dot_contract_dot_router__pb2.DrainRequest.SerializeToString,
+                response_deserializer=diptych_dot_contract_dot_router__pb2.Fleet.FromString,
+                _registered_method=True)
 
 
 class RouterServicer:
@@ -75,6 +85,20 @@ class RouterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """The same again and again, until the caller leaves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Give a worker no new work, or some again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -91,6 +115,16 @@ def add_RouterServicer_to_server(servicer, server):
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=diptych_dot_contract_dot_router__pb2.StatusRequest.FromString,
+                    response_serializer=diptych_dot_contract_dot_router__pb2.Fleet.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=diptych_dot_contract_dot_router__pb2.FleetWatch.FromString,
+                    response_serializer=diptych_dot_contract_dot_router__pb2.Fleet.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=diptych_dot_contract_dot_router__pb2.DrainRequest.FromString,
                     response_serializer=diptych_dot_contract_dot_router__pb2.Fleet.SerializeToString,
             ),
     }
@@ -174,6 +208,60 @@ class Router:
             target,
             '/diptych.contract.Router/Status',
             diptych_dot_contract_dot_router__pb2.StatusRequest.SerializeToString,
+            diptych_dot_contract_dot_router__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/diptych.contract.Router/Watch',
+            diptych_dot_contract_dot_router__pb2.FleetWatch.SerializeToString,
+            diptych_dot_contract_dot_router__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/diptych.contract.Router/Drain',
+            diptych_dot_contract_dot_router__pb2.DrainRequest.SerializeToString,
             diptych_dot_contract_dot_router__pb2.Fleet.FromString,
             options,
             channel_credentials,

@@ -98,6 +98,11 @@ def chain(scope: bytes, token_ids: Sequence[int], grain: int) -> list[BlockHash]
     return hashes
 
 
+def fingerprint(scope: bytes, token_ids: Sequence[int]) -> bytes:
+    """Name of a whole prompt inside its scope, however short: to know one that kills workers."""
+    return _hash("prompt/v1", scope, pack_ids(token_ids))
+
+
 def part_hash(ticket_id: bytes, kind: str) -> BlockHash:
     """Name of a ticket's tail block or slot, which belong to one request and have no chain hash."""
     return BlockHash(hashlib.blake2b(ticket_id + kind.encode(), digest_size=HASH_BYTES).digest())

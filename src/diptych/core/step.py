@@ -25,6 +25,7 @@ class Row:
     cached_tokens: int = 0  # with the first token: prompt positions that were not computed again
     stop_token: int | None = None  # the stop token id that ended it; None for end-of-sequence
     message: str = ""  # why, when finish is ERROR
+    is_contradiction: bool = False  # likewise: what the caller asked for leaves no token
     logprobs: tuple[Logprob, ...] = ()  # one for each token, if the request asks for them
     # with the first token: those of the prompt but for its first, if the request asks for them
     prompt_logprobs: tuple[Logprob, ...] = ()

@@ -30,6 +30,7 @@ from diptych.engine.slots import SlotPool
 from diptych.engine.stepper import Stepper
 from diptych.engine.swap import SwapSpace
 from diptych.engine.tier import OpenTier
+from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Observer
 from diptych.engine.unsaid import unsaid
 from diptych.model import weights
@@ -71,6 +72,7 @@ def build_engine(
     observer: Observer | None = None,
     open_tier: OpenTier | None = None,
     on_grammar: Callable[[float], None] = lambda took_s: None,
+    on_load: Callable[[Loaded], None] = lambda loaded: None,
 ) -> Engine:
     """A running engine. Loading takes seconds: call it before serving, or on a thread."""
     rates = Rates()
@@ -93,6 +95,7 @@ def build_engine(
         loop=loop,
         tier=tier,
         rates=rates,
+        on_load=on_load,
         guides=Guides(parts.vocabulary, on_grammar),
     )
     engine.start()

@@ -12,6 +12,7 @@ from diptych.engine.anchors import AnchorPool
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.loading import Load, Local
 from diptych.engine.prefix_cache import Chain
+from diptych.engine.requests import Request
 from diptych.engine.tier import Stored
 
 
@@ -19,7 +20,7 @@ from diptych.engine.tier import Stored
 class Import:
     """Pages that are being filled. `held` are the blocks before them, kept until it ends."""
 
-    chain: Chain
+    request: Request
     first: int  # index of the first block that comes
     held: tuple[int, ...]
     pages: tuple[int, ...]
@@ -57,8 +58,11 @@ class Imports:
             anchored -= 1
         return Local(len(found), anchored)
 
-    def begin(self, chain: Chain, tokens: Sequence[int], load: Load) -> Import | None:
+    def begin(self, request: Request, load: Load) -> Import | None:
         """Take pages; None if there are none to spare, or if what it builds on is gone."""
+        chain, tokens = request.chain, request.tokens
+        if chain is None:
+            return None
         before = self._blocks.cache.match(chain, tokens, load.first)
         held = tuple(entry.page for entry in before)
         count = load.blocks - load.first
@@ -73,16 +77,17 @@ class Imports:
         assert pages is not None, "so many pages were free"
         names = tuple(chain.name(index, tokens) for index in range(load.first, load.blocks))
         anchor_block = chain.name(load.blocks - 1, tokens)
-        begun = Import(chain, load.first, held, pages, names, anchor_page, anchor_block)
+        begun = Import(request, load.first, held, pages, names, anchor_page, anchor_block)
         self.under_way.add(begun)
         return begun
 
     def end(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
         """The first pages so many have arrived, and the anchor; the others hold nothing."""
         self.under_way.remove(ended)
-        cache, retention = self._blocks.cache, ended.chain.retention
+        cache, chain = self._blocks.cache, ended.request.chain
+        assert chain is not None, "it had one when it began"
         for page, name, stored in zip(ended.pages, ended.names, arrived, strict=False):
-            cache.publish(page, name, retention, full_window=stored.full_window)
+            cache.publish(page, name, chain.retention, full_window=stored.full_window)
         if ended.anchor_page is not None:
             entry = cache.find(ended.anchor_block) if has_anchor else None
             if entry is None:
@@ -97,7 +102,7 @@ class Imports:
         return [i.anchor_page for i in self.under_way if i.anchor_page is not None]
 
 
-def brought(first: int, arrived: Sequence[Stored], cached: int, grain: int, tier: str) -> int:
+def brought(request: Request, cached: int, grain: int, tier: str) -> int:
     """Of a prompt's `cached` positions, those in blocks that came from a tier."""
-    blocks = cached // grain
-    return grain * sum(stored.tier == tier for stored in arrived[: max(0, blocks - first)])
+    used = request.brought[: max(0, cached // grain - request.brought_from)]
+    return grain * sum(stored.tier == tier for stored in used)

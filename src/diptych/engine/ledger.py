@@ -21,11 +21,12 @@ from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, Generation
 from diptych.core.step import Chunk, Row
 from diptych.engine.anchors import AnchorPool
+from diptych.engine.block_log import BlockLog
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.guide import Guide
 from diptych.engine.imports import Import, brought
 from diptych.engine.loading import Load, Local
-from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.outcome import Failure, Outcome, Scored
 from diptych.engine.planner import Planner
 from diptych.engine.pools import Hit, Holding, Note, Pools
 from diptych.engine.port import Counts, Pages
@@ -43,6 +44,7 @@ from diptych.engine.tier import Owner, Snapshot, Stored
 class Missing:
     """A chain to ask the cache tier for, from the last block on that is here."""
 
+    request: Request
     owner: Owner
     local: Local
     chain: tuple[BlockHash, ...]
@@ -91,6 +93,11 @@ class Ledger:
         """Whether there is something to compute, now or once pages are free, or to commit."""
         return bool(self._running or self._queue or self._unretired)
 
+    @property
+    def block_log(self) -> BlockLog:
+        """Changes of the prefix cache; any thread may read it."""
+        return self._pools.blocks.cache.log
+
     def submit(
         self, generation: Generation, *, hold: bool, ready: bool = True, now_s: float = 0.0
     ) -> None:
@@ -131,7 +138,8 @@ class Ledger:
         if local.anchored == usable:
             return None
         chain.name(usable - 1, request.tokens)
-        return Missing(request.owner, local, tuple(chain.names[:usable]), max(0, local.blocks - 1))
+        start = max(0, local.blocks - 1)
+        return Missing(request, request.owner, local, tuple(chain.names[:usable]), start)
 
     def resumptions(self, key: Key) -> list[Resumption]:
         """Where a request that is being prepared may go on, if the tier has a slot for it."""
@@ -141,13 +149,16 @@ class Ledger:
         limits = self.limits
         return list(resumptions(entry.request, limits.snapshot_every, limits.grain))
 
-    def local(self, key: Key, blocks: int) -> Local | None:
-        """What is here of the first blocks of a request that is being prepared."""
+    def missing_before(self, key: Key, chain: tuple[BlockHash, ...]) -> Missing | None:
+        """What a request that is being prepared needs of its blocks to go on behind them."""
         entry = self._preparing.get(key)
         if entry is None or entry.request.chain is None:
             return None
         request, full = entry.request, self.limits.deterministic
-        return self._pools.imports.local(entry.request.chain, request.tokens, blocks, full=full)
+        local = self._pools.imports.local(
+            entry.request.chain, request.tokens, len(chain), full=full
+        )
+        return Missing(request, request.owner, local, chain, local.blocks)
 
     def resume(self, key: Key, position: int, slot: bytes) -> None:
         """Let a request that is being prepared go on there, if its blocks are here then."""
@@ -155,21 +166,17 @@ class Ledger:
         if entry is not None:
             entry.request.resumed = (position, slot)
 
-    def begin_import(self, key: Key, load: Load) -> Import | None:
-        """Pages for blocks of a request that is being prepared; None if it must do without."""
-        entry = self._preparing.get(key)
-        if entry is None or entry.request.chain is None:
+    def begin_import(self, missing: Missing, load: Load) -> Import | None:
+        """Pages for what a request lacks; None if it must do without, or was given up."""
+        entry = self._preparing.get(missing.request.key)
+        if entry is None or entry.request is not missing.request:
             return None
-        return self._pools.imports.begin(entry.request.chain, entry.request.tokens, load)
+        return self._pools.imports.begin(missing.request, load)
 
-    def end_import(
-        self, key: Key, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool
-    ) -> None:
+    def end_import(self, ended: Import, arrived: Sequence[Stored], *, has_anchor: bool) -> None:
         """The first pages so many hold their blocks; whoever waits for them is told."""
         self._pools.imports.end(ended, arrived, has_anchor=has_anchor)
-        entry = self._preparing.get(key)
-        if entry is not None and entry.request.chain is ended.chain:
-            entry.request.brought_from, entry.request.brought = ended.first, tuple(arrived)
+        ended.request.brought_from, ended.request.brought = ended.first, tuple(arrived)
 
     def take_notes(self) -> list[Note | Snapshot]:
         """What the cache tier may copy, until the next plan."""
@@ -293,7 +300,7 @@ class Ledger:
         if failed.idle:
             return []
         self._begin_retire(failed)
-        rows = [self._end(p.request, message) for p in failed.pieces if not p.request.ended]
+        rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
@@ -320,6 +327,8 @@ class Ledger:
             num_anchors=pools.anchors.num_anchors,
             query_tokens_total=planner.query_tokens_total,
             hit_tokens_total=planner.hit_tokens_total,
+            memory_hit_tokens_total=planner.brought_tokens_total["memory"],
+            disk_hit_tokens_total=planner.brought_tokens_total["disk"],
             preemptions_total=planner.preemptions_total,
             swaps_total=planner.swaps_total,
             resumed_total=planner.resumed_total,
@@ -342,8 +351,8 @@ class Ledger:
         self._pools.begin_retire(plan.step)
 
     def _extend(self, request: Request, outcome: Outcome) -> Row:
-        if isinstance(outcome, Broken):
-            return self._end(request, outcome.message)
+        if isinstance(outcome, Failure):
+            return self._end(request, outcome)
         is_first = len(request.tokens) == len(request.generation.tokens)
         token = outcome.token if isinstance(outcome, Scored) else outcome
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
@@ -357,7 +366,7 @@ class Ledger:
         elif request.hold:
             self._held[request.key] = self._running.pop(request.key)
         cached = (request.cached or 0) if is_first else 0
-        grain, since, stored = self.limits.grain, request.brought_from, request.brought
+        grain = self.limits.grain
         prompt_logprobs = tuple(request.prompt_logprobs or ())
         request.prompt_logprobs = None
         return Row(
@@ -368,14 +377,19 @@ class Ledger:
             stop_token,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
-            cached_memory=brought(since, stored, cached, grain, "memory"),
-            cached_disk=brought(since, stored, cached, grain, "disk"),
+            cached_memory=brought(request, cached, grain, "memory"),
+            cached_disk=brought(request, cached, grain, "disk"),
         )
 
-    def _end(self, request: Request, message: str) -> Row:
+    def _end(self, request: Request, failure: Failure) -> Row:
         del self._running[request.key]
         self._release(request)
-        return Row(request.key, finish=Finish.ERROR, message=message)
+        return Row(
+            request.key,
+            finish=Finish.ERROR,
+            message=failure.message,
+            is_contradiction=isinstance(failure, BadRequest),
+        )
 
     def _release(self, request: Request) -> None:
         request.ended = True

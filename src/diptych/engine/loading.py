@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from diptych.engine.scheduler import Limits
 from diptych.engine.tier import Stored
 
+BYTE_S = 2e-9
 _FORGETTING = 0.2  # weight of the newest measurement
+_RECOVERY = 0.02  # of a tier that is not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +27,27 @@ class Rates:
     """What was measured lately; the defaults are a CPU's and a loopback's."""
 
     row_s: float = 1e-4  # of a prompt, computed
-    byte_s: float = 2e-9  # of the tier, loaded
+    byte_s: float = BYTE_S  # of the tier, loaded
     wait_s: float = 2e-3  # for the first byte
 
     def computed(self, rows: int, took_s: float) -> None:
         """A step computed so many rows of prompts."""
         self.row_s += _FORGETTING * (took_s / rows - self.row_s)
 
-    def loaded(self, size_bytes: int, took_s: float) -> None:
-        """The tier delivered."""
-        if took_s > self.wait_s:
-            self.byte_s += _FORGETTING * ((took_s - self.wait_s) / size_bytes - self.byte_s)
+    def loaded(self, size_bytes: int, asked_bytes: int, took_s: float) -> None:
+        """The tier delivered so much of what it was asked for.
+
+        If that is nothing, this says how long at least all of it would have taken.
+        """
+        if took_s <= self.wait_s:
+            return
+        byte_s = (took_s - self.wait_s) / (size_bytes or asked_bytes)
+        if size_bytes or byte_s > self.byte_s:
+            self.byte_s += _FORGETTING * (byte_s - self.byte_s)
+
+    def passed_over(self) -> None:
+        """It had something that nobody fetched. One that was slow is tried again some day."""
+        self.byte_s -= _RECOVERY * max(0.0, self.byte_s - BYTE_S)
 
 
 @dataclass(frozen=True, slots=True)

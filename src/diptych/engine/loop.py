@@ -14,13 +14,14 @@ from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
 from diptych.core.step import StepOutput
+from diptych.engine.block_log import BlockLog
 from diptych.engine.guide import Guide
 from diptych.engine.guides import Guides
 from diptych.engine.loading import Rates
 from diptych.engine.port import Counts, Pages
 from diptych.engine.stepper import Stepper
 from diptych.engine.tier import Tier
-from diptych.engine.tiering import Tiering
+from diptych.engine.tiering import Loaded, Tiering
 
 ANSWER_TIMEOUT_S = 60.0  # to a command: a step may have to end first
 
@@ -66,6 +67,7 @@ class Engine:
         guides: Guides | None = None,
         tier: Tier | None = None,
         rates: Rates | None = None,
+        on_load: Callable[[Loaded], None] = lambda loaded: None,
     ) -> None:
         self._guides = guides
         self._stepper = stepper
@@ -78,7 +80,16 @@ class Engine:
         self._tiering: Tiering | None = None
         if tier is not None:
             ledger, rates = stepper.ledger, rates or Rates()
-            self._tiering = Tiering(tier, ledger, page_bytes, layout, rates, self._ask)
+            self._tiering = Tiering(
+                tier,
+                ledger,
+                page_bytes,
+                layout,
+                rates,
+                ask=self._ask,
+                order=self._order,
+                on_load=on_load,
+            )
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._fenced: list[tuple[Command, object]] = []  # and the result of each
         self._stopping = False
@@ -102,6 +113,14 @@ class Engine:
     def max_model_len(self) -> int:
         return self._ledger.bounds.max_model_len
 
+    @property
+    def keep_tokens(self) -> int:
+        return max(1, self._ledger.limits.keep)
+
+    @property
+    def block_log(self) -> BlockLog:
+        return self._ledger.block_log
+
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         key = generation.key
         may_be_brought = self._tiering is not None and bool(generation.scope)
@@ -117,7 +136,7 @@ class Engine:
             guide = await self._prepared(generation)
             is_known = await self._ask(lambda: self._ledger.ready(key, guide))
         except (asyncio.CancelledError, DiptychError):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
         if not is_known:
             raise Refused(f"{key} was given up while it was prepared", code=CANCELLED)
@@ -199,15 +218,18 @@ class Engine:
         try:
             return await self._ask(action)
         except (asyncio.CancelledError, Expired):
-            self._commands.put(Command(lambda: self._ledger.drop(key)))
+            self._order(lambda: self._ledger.drop(key))
             raise
+
+    def _order(self, action: Callable[[], object]) -> None:
+        """Run `action` behind all that was asked before. Nobody waits for it."""
+        self._commands.put(Command(action))
 
     def _work(self) -> None:
         """Obey, step, tell; block on the queue when there is nothing to compute."""
         progressed = False
         try:
             while self._obey(wait=not progressed):
-                self._keep()  # what commands wrote, before a plan gives it away
                 progressed = self._stepper.step(self._tell)
                 self._answer_fenced()
                 self._keep()
@@ -240,6 +262,7 @@ class Engine:
         except DiptychError as error:
             self._answer(command, error=error)
         else:
+            self._keep()  # before the next command or plan gives its pages away
             self._counts = self._ledger.counts()
             if command.fenced and self._stepper.is_flying:
                 self._fenced.append((command, result))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import orjson
 
@@ -10,9 +11,32 @@ from diptych.core.errors import BadRequest
 from diptych.core.request import PRIORITIES
 from diptych.engine.port import Counts
 from diptych.engine.scheduler import Plan
+from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Part, Trace
 from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Page, Query
+
+
+@dataclass(slots=True)
+class Work:
+    """What steps have computed since the start, and how long it took: routers fit costs to it."""
+
+    busy_us: int = 0
+    steps: int = 0
+    prompt_rows: int = 0
+    prompt_pairs: int = 0
+    decode_rows: int = 0
+    decode_context: int = 0
+
+    def planned(self, plan: Plan) -> None:
+        self.steps += 1
+        for piece in plan.pieces:
+            if piece.count > 1:
+                self.prompt_rows += piece.count
+                self.prompt_pairs += piece.count * (piece.start + piece.count // 2)
+            else:
+                self.decode_rows += 1
+                self.decode_context += piece.end
 
 
 class Measures:
@@ -24,20 +48,31 @@ class Measures:
         seconds, rows = metrics.histogram(m.STEP_SECONDS), metrics.counter(m.STEP_ROWS)
         self._seconds = {part: seconds.labels(part) for part in Part}
         self._grammars = metrics.histogram(m.GRAMMAR_COMPILE_SECONDS)
+        self._loads = metrics.histogram(m.TIER_LOAD_SECONDS)
+        self._loaded_bytes = metrics.counter(m.TIER_LOAD_BYTES)
         self._prompt_rows, self._decode_rows = rows.labels("prompt"), rows.labels("decode")
+        self.work = Work()
 
     def planned(self, plan: Plan) -> None:
         planned = self._trace.add(plan)
         self._prompt_rows.inc(planned.prompt_rows)
         self._decode_rows.inc(len(planned.decoding))
+        self.work.planned(plan)
 
     def took(self, part: Part, step: int, began_s: float, ended_s: float) -> None:
         self._trace.took(part, step, began_s, ended_s)
         self._seconds[part].observe(ended_s - began_s)
+        if part is not Part.WAIT:  # what is waited for is counted itself
+            self.work.busy_us += round(1e6 * (ended_s - began_s))
 
     def compiled(self, took_s: float) -> None:
         """A grammar was made, or refused."""
         self._grammars.observe(took_s)
+
+    def loaded(self, loaded: Loaded) -> None:
+        """The cache tier was asked for KV, and brought it or not."""
+        self._loads.labels(loaded.result).observe(loaded.took_s)
+        self._loaded_bytes.inc(loaded.size_bytes)
 
     def pages(self, worker_id: str) -> Mapping[str, Page]:
         """`/trace?seconds=S` has the trace of the last S seconds, by default all that is kept."""
@@ -78,6 +113,8 @@ def readings(counts: Counts, silent_s: float) -> Iterator[m.Reading]:
     yield m.KV_ANCHORS.at(counts.anchors, "live")
     yield m.PROMPT_TOKENS.at(counts.query_tokens_total - counts.hit_tokens_total, "computed")
     yield m.PROMPT_TOKENS.at(counts.hit_tokens_total, "cached")
+    yield m.TIER_HIT_TOKENS.at(counts.memory_hit_tokens_total, "memory")
+    yield m.TIER_HIT_TOKENS.at(counts.disk_hit_tokens_total, "disk")
     yield m.GENERATION_TOKENS.at(counts.tokens_total)
     yield m.PREEMPTIONS.at(counts.swaps_total, "swap")
     yield m.PREEMPTIONS.at(counts.preemptions_total - counts.swaps_total, "recompute")

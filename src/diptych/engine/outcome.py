@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.core.step import Logprob
 
 
@@ -14,4 +14,5 @@ class Scored:
     logprob: Logprob
 
 
-Outcome = int | Scored | Broken  # a token, or why there is none
+Failure = Broken | BadRequest  # a bug; or what the caller asked for leaves no token
+Outcome = int | Scored | Failure  # a token, or why there is none

@@ -8,17 +8,20 @@
    more. One that does not fit may be passed by others, BYPASS_MAX times; then they wait, too.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from diptych.core.ids import Key
 from diptych.core.request import PRIORITIES
 from diptych.engine.anchors import AnchorCopy
+from diptych.engine.imports import brought
 from diptych.engine.pools import Hit, Pools
 from diptych.engine.queue import Entry, Queue
 from diptych.engine.requests import Request
 from diptych.engine.scheduler import Limits, Piece, Plan, cut, urgency, victim
 from diptych.engine.snapshots import SlotCopy, SlotFill
 from diptych.engine.swap import SwapCopy
+from diptych.engine.tier import TIERS
 
 BYPASS_MAX = 16
 
@@ -66,6 +69,7 @@ class Planner:
         self.hit_tokens_total = 0
         self.resumed_total = 0
         self.snapshots_total = 0
+        self.brought_tokens_total = Counter[str]()  # of the hits, by tier
         self._limits = limits
         self._pools = pools
         self._spare_blocks = pools.blocks.num_blocks // 100  # left free for those that run to grow
@@ -184,9 +188,13 @@ class Planner:
             if request.cached is None:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)
-                self.hit_tokens_total += min(hit.length, len(request.generation.prompt))
+                cached = min(hit.length, len(request.generation.prompt))
+                self.hit_tokens_total += cached
                 self.resumed_total += bool(request.generation.forced)
                 self.snapshots_total += bool(hit.slot)
+                for tier in TIERS if request.brought else ():
+                    tokens = brought(request, cached, self._limits.grain, tier)
+                    self.brought_tokens_total[tier] += tokens
         self._compute(request, cut(request, draft.budget), draft)
         return True
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.core.request import Generation
+from diptych.engine.block_log import BlockLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Counts:
     num_anchors: int = 0
     query_tokens_total: int = 0  # of prompts looked up in the prefix cache
     hit_tokens_total: int = 0  # of them: not computed again
+    memory_hit_tokens_total: int = 0  # of these: brought from the cache tier's memory
+    disk_hit_tokens_total: int = 0  # likewise, from its disk
     preemptions_total: int = 0
     swaps_total: int = 0  # of the preemptions: to host memory; the rest is computed again
     resumed_total: int = 0  # prompts that came with output made elsewhere
@@ -59,6 +62,16 @@ class EnginePort(Protocol):
 
     @property
     def max_model_len(self) -> int: ...
+
+    @property
+    def keep_tokens(self) -> int:
+        """The last tokens of a prompt so many are computed whatever is cached."""
+        ...
+
+    @property
+    def block_log(self) -> BlockLog:
+        """What its prefix cache takes in and gives up; any thread may read it."""
+        ...
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         """Queue a prompt. Returns when it is queued; BadRequest if it can never fit, or if its

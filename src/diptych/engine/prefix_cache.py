@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from diptych.core.blocks import block_hash
 from diptych.core.ids import BlockHash
+from diptych.engine.block_log import BlockLog
 
 
 class Retention(IntEnum):
@@ -59,6 +60,7 @@ class PrefixCache:
 
     def __init__(self) -> None:
         self.on_evict: Callable[[BlockHash], None] = lambda name: None
+        self.log = BlockLog()
         self._by_name: dict[BlockHash, Entry] = {}
         self._by_page: dict[int, Entry] = {}
         self._idle: dict[Retention, OrderedDict[int, Entry]] = {
@@ -91,6 +93,7 @@ class PrefixCache:
             entry = Entry(name, page, retention, full_window)
             assert page not in self._by_page, f"page {page} has a name already"
             self._by_name[name] = self._by_page[page] = entry
+            self.log.stored(name)
         return entry.page
 
     def promote(self, entry: Entry, retention: Retention) -> None:
@@ -114,6 +117,7 @@ class PrefixCache:
         idle = next(pages for pages in self._idle.values() if pages)
         page, entry = idle.popitem(last=False)
         del self._by_name[entry.name], self._by_page[page]
+        self.log.removed(entry.name)
         self.on_evict(entry.name)
         return page
 

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diptych.core.errors import Broken
 from diptych.engine.arenas import Arenas
 from diptych.engine.batch import Batch
 from diptych.engine.futures import TokenFutures
-from diptych.engine.outcome import Outcome, Scored
+from diptych.engine.outcome import Failure, Outcome, Scored
 from diptych.engine.pages import PagedMemory
 from diptych.engine.sampler import Sampler
 from diptych.engine.scheduler import Piece, Plan
@@ -105,7 +104,7 @@ class Runner:
             for row, piece in zip(logits, pieces, strict=True)
         ]
         for piece, outcome in zip(pieces, outcomes, strict=True):
-            if not isinstance(outcome, Broken):
+            if not isinstance(outcome, Failure):
                 token = outcome.token if isinstance(outcome, Scored) else outcome
                 self._futures.write(step.plan.step, piece.slot, token)
         return outcomes

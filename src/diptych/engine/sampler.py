@@ -18,7 +18,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.core.sampling import Purpose, Sampling
 from diptych.core.step import Logprob
 from diptych.engine.bans import BANNED, ban
@@ -48,7 +48,7 @@ class Sampler:
             return Broken("logits in the prompt are not finite")
         try:
             token = self.sample(logits, request)
-        except Broken as error:
+        except (Broken, BadRequest) as error:
             return error
         num_top = request.generation.sampling.logprobs
         if num_top is None:
@@ -82,7 +82,10 @@ class Sampler:
         if request.guide is not None:
             z[~request.guide.allowed(request.tokens)[: len(z)]] = BANNED
         if z.max() == BANNED:
-            raise Broken(f"no token is allowed at position {position}")
+            text = (
+                f"no token is allowed at position {position}: what is asked for contradicts itself"
+            )
+            raise BadRequest(text, code="conflicting_parameters")
         return draw(z, sampling, position)
 
 

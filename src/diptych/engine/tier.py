@@ -10,6 +10,8 @@ from typing import Protocol
 
 from diptych.core.ids import BlockHash
 
+TIERS = ("memory", "disk")
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -24,7 +26,7 @@ class Owner:
 class Stored:
     """A block that the tier holds."""
 
-    tier: str  # where: memory, disk
+    tier: str  # where: one of TIERS
     full_window: bool = True
     has_anchor: bool = False
 
@@ -90,8 +92,8 @@ class Tier(Protocol):
         """
         ...
 
-    def has_room(self) -> bool:
-        """Whether it would take more now. Any thread may ask."""
+    def has_room(self, count: int) -> bool:
+        """Whether it would take so many more now; if not, they are dropped. Any thread may ask."""
         ...
 
     async def load_slot(self, owner: Owner, name: BlockHash, into: memoryview) -> bool:

@@ -1,15 +1,15 @@
 """An engine and its cache tier: bring what a prompt need not compute, keep what was computed."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from diptych.core.ids import Key
 from diptych.core.layout import Layout
 from diptych.engine.imports import Import
-from diptych.engine.ledger import Ledger
+from diptych.engine.ledger import Ledger, Missing
 from diptych.engine.loading import Load, Rates, choose
 from diptych.engine.pools import Note
 from diptych.engine.snapshots import Resumption
@@ -34,11 +34,37 @@ class Ask(Protocol):
     def __call__(self, action: Callable[[], T]) -> Awaitable[T]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What became of one load: ok, partial, or failed."""
+
+    result: str
+    size_bytes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The blocks of an import whose bytes were verified, from its first on, and its anchor."""
+
+    blocks: Sequence[Stored] = ()
+    has_anchor: bool = False
+
+
 class Tiering:
-    """Of one engine."""
+    """Of one engine. `order` runs an action as `ask` does, behind all before it, for nobody."""
 
     def __init__(
-        self, tier: Tier, ledger: Ledger, pages: PageBytes, layout: Layout, rates: Rates, ask: Ask
+        self,
+        tier: Tier,
+        ledger: Ledger,
+        pages: PageBytes,
+        layout: Layout,
+        rates: Rates,
+        *,
+        ask: Ask,
+        order: Callable[[Callable[[], object]], None],
+        on_load: Callable[[Loaded], None],
     ) -> None:
         self._tier = tier
         self._ledger = ledger
@@ -46,6 +72,8 @@ class Tiering:
         self._layout = layout
         self._rates = rates
         self._ask = ask
+        self._order = order
+        self._on_load = on_load
 
     async def bring(self, key: Key) -> None:
         """Load what the tier has of a prompt that is being prepared, if that is faster.
@@ -67,74 +95,75 @@ class Tiering:
             anchor_bytes=self._layout.anchor_bytes,
         )
         if load is None:
+            if found.stored:
+                self._rates.passed_over()
             return
-        begun = await self._begin(key, load)
-        if begun is not None:
-            await self._fill(key, begun, found)
+        await self._load(missing, load, found)
 
     async def _resume(self, key: Key) -> bool:
         """Bring a slot of the output that exists already, and all blocks before it."""
         spots = await self._ask(lambda: self._ledger.resumptions(key))
         if not spots:
             return False
-        owner, chain = spots[0].owner, spots[0].chain
-        local = await self._ask(lambda: self._ledger.local(key, len(chain)))
-        if local is None:
+        chain = spots[0].chain
+        missing = await self._ask(lambda: self._ledger.missing_before(key, chain))
+        if missing is None:
             return False
-        found = await self._tier.find(owner, chain, local.blocks)
-        reach = local.blocks + len(found.stored)
+        found = await self._tier.find(missing.owner, chain, missing.start)
+        reach = missing.start + len(found.stored)
         slot = bytearray(self._layout.slot_bytes)
         for spot in (spot for spot in spots if len(spot.chain) <= reach):
-            if await self._tier.load_slot(owner, spot.name, memoryview(slot)):
-                return await self._go_on(key, spot, bytes(slot), local.blocks, found)
+            if await self._tier.load_slot(spot.owner, spot.name, memoryview(slot)):
+                return await self._go_on(key, spot, bytes(slot), missing, found)
         log.info("no snapshot to resume from key=%s", key)
         return False
 
     async def _go_on(
-        self, key: Key, spot: Resumption, slot: bytes, num_here: int, found: Found
+        self, key: Key, spot: Resumption, slot: bytes, missing: Missing, found: Found
     ) -> bool:
-        if num_here < len(spot.chain):
-            begun = await self._begin(key, Load(num_here, len(spot.chain), has_anchor=False))
-            if begun is None or not await self._fill(key, begun, found):
+        lacking = len(spot.chain) - missing.start
+        if lacking > 0:
+            load = Load(missing.start, len(spot.chain), has_anchor=False)
+            arrived = await self._load(missing, load, found)
+            if len(arrived.blocks) < lacking:
                 return False
         await self._ask(lambda: self._ledger.resume(key, spot.position, slot))
         log.info("resuming key=%s position=%d", key, spot.position)
         return True
 
-    async def _begin(self, key: Key, load: Load) -> Import | None:
-        """Pages, which nobody loses if the caller is cancelled meanwhile."""
-        beginning = asyncio.ensure_future(self._ask(lambda: self._ledger.begin_import(key, load)))
+    async def _load(self, missing: Missing, load: Load, found: Found) -> Arrived:
+        """Into pages that nobody loses if the caller is cancelled meanwhile."""
+        begun: list[Import] = []
+        arrived = Arrived()
         try:
-            return await asyncio.shield(beginning)
-        except asyncio.CancelledError:
-            begun = await beginning
-            if begun is not None:
-                await self._end(key, begun, (), has_anchor=False)
-            raise
+            await self._ask(lambda: begun.extend(self._begin(missing, load)))
+            for each in begun:
+                arrived = await self._fill(each, found)
+        finally:  # in order behind the beginning, even if nobody heard of that
+            self._order(lambda: self._end(begun, arrived))
+        return arrived
 
-    async def _fill(self, key: Key, begun: Import, found: Found) -> bool:
-        """Whether all of it has come."""
+    def _begin(self, missing: Missing, load: Load) -> list[Import]:
+        begun = self._ledger.begin_import(missing, load)
+        return [] if begun is None else [begun]
+
+    def _end(self, begun: list[Import], arrived: Arrived) -> None:
+        for each in begun:
+            self._ledger.end_import(each, arrived.blocks, has_anchor=arrived.has_anchor)
+
+    async def _fill(self, begun: Import, found: Found) -> Arrived:
         places = self._places(begun)
         coming = found.stored[begun.first - found.start :][: len(begun.pages)]
-        num_filled = 0
         began_s = time.perf_counter()
-        try:
-            num_filled = await self._tier.load(found, places)
-        finally:
-            has_anchor = num_filled == len(places)
-            ending = self._end(key, begun, coming[:num_filled], has_anchor=has_anchor)
-            await asyncio.shield(asyncio.ensure_future(ending))
+        num_filled = await self._tier.load(found, places)
         took_s = time.perf_counter() - began_s
-        size_bytes = sum(len(place.into) for place in places[:num_filled])
-        if size_bytes:
-            self._rates.loaded(size_bytes, took_s)
-        log.debug("brought key=%s parts=%d of=%d s=%.4f", key, num_filled, len(places), took_s)
-        return num_filled == len(places)
-
-    async def _end(
-        self, key: Key, begun: Import, arrived: Sequence[Stored], *, has_anchor: bool
-    ) -> None:
-        await self._ask(lambda: self._ledger.end_import(key, begun, arrived, has_anchor=has_anchor))
+        sizes = [len(place.into) for place in places]
+        size_bytes = sum(sizes[:num_filled])
+        self._rates.loaded(size_bytes, sum(sizes), took_s)
+        result = "ok" if num_filled == len(places) else "partial" if num_filled else "failed"
+        self._on_load(Loaded(result, size_bytes, took_s))
+        log.debug("brought parts=%d of=%d s=%.4f", num_filled, len(places), took_s)
+        return Arrived(coming[:num_filled], has_anchor=num_filled == len(places))
 
     def _places(self, begun: Import) -> list[Place]:
         blocks = enumerate(zip(begun.names, begun.pages, strict=True), begun.first)
@@ -150,7 +179,8 @@ class Tiering:
         Copied here and now, because the next plan may give the pages to somebody else.
         """
         notes = self._ledger.take_notes()
-        return [self._copy(note) for note in notes] if notes and self._tier.has_room() else []
+        has_room = bool(notes) and self._tier.has_room(len(notes))
+        return [self._copy(note) for note in notes] if has_room else []
 
     def keep(self, items: Sequence[Kept | Snapshot]) -> None:
         """Hand copies to the tier. On the asyncio thread."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -63,17 +63,25 @@ def show_status(status: dict[str, Any], console: Console | None = None) -> None:
     """The tables of `diptych status`: processes, then what their workers do."""
     console = console or Console(highlight=False)
     console.width = max(console.width, TABLE_WIDTH)  # a narrow terminal wraps; nothing is cut off
+    console.print(picture(status))
+
+
+def picture(status: dict[str, Any]) -> Group:
+    """The same as one thing to draw."""
     ready = "ready" if status["ready"] else "NOT READY: " + "; ".join(status["reasons"])
-    console.print(f"{status['base_url']}  model {status['model']}  {ready}")
-    console.print(
+    head = (
+        f"{status['base_url']}  model {status['model']}  {ready}\n"
         f"requests: {status['leases']} in flight, {status['queued']} of them queued   "
         f"supervisor pid {status['pid']}   data {status['data_dir']}\n"
     )
-    console.print(_processes(status))
     workers = [member for member in status["members"] if member["join"]["num_slots"]]
-    if workers:
-        console.print()
-        console.print(_workers(workers))
+    more = ("", _workers(workers)) if workers else ()
+    idle = [
+        Text(f"{worker['join']['member_id']}: {worker['not_ready_reason']}", "yellow")
+        for worker in workers
+        if not worker["ready"]
+    ]
+    return Group(Text(head), _processes(status), *more, *idle)
 
 
 def _processes(status: dict[str, Any]) -> Table:

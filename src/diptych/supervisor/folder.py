@@ -38,6 +38,8 @@ class State:
     model: str
     processes: tuple[Running, ...]
     admin_url: str = ""  # "" is none
+    control: str = ""  # where the supervisor takes orders; "" is nowhere
+    certificate: str = ""  # path of the public port's; "" is plain HTTP
 
     @classmethod
     def read(cls, data_dir: Path) -> Self | None:

@@ -10,6 +10,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 
 LOOPBACK = "127.0.0.1"
+WORKER_ROLES = (Role.PREFILL, Role.DECODE, Role.HYBRID)
 EMBEDDED_MODEL = "tiny-noise"
 
 
@@ -24,9 +25,13 @@ class Process:
     metrics_address: str = ""  # where it serves /metrics; likewise
 
 
+def _no_workers(role: Role, number: int) -> Process:
+    raise Misconfigured("this platform has no recipe for more workers")
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of them, in the order in which they start."""
+    """All of them, in the order in which they start; and how one more worker would be started."""
 
     processes: tuple[Process, ...]
     base_url: str
@@ -37,6 +42,10 @@ class Plan:
     log_format: str = "text"  # of all of them
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
+    control: str = ""  # where the supervisor takes orders; "" is nowhere
+    one_more: Callable[[Role, int], Process] = field(
+        default=_no_workers, repr=False, compare=False
+    )  # the worker of a role and number
 
 
 def check(settings: UpSettings) -> None:
@@ -105,6 +114,7 @@ def make_plan(
     workers = [worker(role, i + 1) for role, count in counts for i in range(count)]
 
     admin = _admin(settings.admin_listen, free_port)
+    control = f"{LOOPBACK}:{free_port()}"
     http = _flags(
         host=settings.host,
         port=port,
@@ -114,6 +124,7 @@ def make_plan(
         tls_certificate=settings.tls_certificate,
         tls_key=settings.tls_key,
         tls_client_ca=settings.tls_client_ca,
+        supervisor=control,
     )
     if settings.allow_anonymous:
         http = [*http, "--allow-anonymous"]
@@ -124,7 +135,7 @@ def make_plan(
             process(Role.ROUTER, "router-1", router, "router", "--listen", router),
             *stores,
             *workers,
-            process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served),
+            process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served, *kept),
         ),
         base_url=base_url,
         router=router,
@@ -134,6 +145,8 @@ def make_plan(
         log_format=settings.log_format,
         certificate=settings.tls_certificate,
         canary=canary,
+        control=control,
+        one_more=worker,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from diptych.core.errors import DiptychError
 from diptych.router import client as router
+from diptych.router.client import Fleet
 from diptych.supervisor.folder import State
 
 ROUTER_TIMEOUT_S = 3.0
@@ -23,16 +24,22 @@ def gather(data_dir: Path) -> dict[str, Any] | None:
     state = State.read(data_dir)
     if state is None:
         return None
+    try:
+        return describe(state, data_dir, asyncio.run(router.status(state.router, ROUTER_TIMEOUT_S)))
+    except DiptychError as error:
+        return describe(state, data_dir, error)
+
+
+def describe(state: State, data_dir: Path, heard: Fleet | DiptychError) -> dict[str, Any]:
+    """The same from what the router said, or why it said nothing."""
     known = asdict(state)
     known["data_dir"] = str(data_dir)
     for process in known["processes"]:
         process["alive"] = process["pid"] != 0 and _is_alive(process["pid"])
-    try:
-        fleet = asyncio.run(router.status(state.router, ROUTER_TIMEOUT_S))
-    except DiptychError as error:
-        reasons = [f"the router at {state.router} does not answer: {error.message}"]
+    if isinstance(heard, DiptychError):
+        reasons = [f"the router at {state.router} does not answer: {heard.message}"]
         return known | {"ready": False, "reasons": reasons, "queued": 0, "leases": 0, "members": []}
-    known |= asdict(fleet) | {"model": fleet.model or state.model}
+    known |= asdict(heard) | {"model": heard.model or state.model}
     return {key: _plain(value) for key, value in known.items()}
 
 

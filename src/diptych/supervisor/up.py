@@ -9,24 +9,17 @@ from pathlib import Path
 from typing import Self
 
 from diptych.config import UpSettings, secrets_of
-from diptych.core.errors import Broken, Expired
+from diptych.gateway.admin.supervisor import control_token
 from diptych.gateway.tenancy.authentication import canary_token
 from diptych.supervisor import checkpoint as embedded
-from diptych.supervisor import probe
-from diptych.supervisor.child import MISCONFIGURED_EXIT, Child
-from diptych.supervisor.folder import Lock, LogFile, State
+from diptych.supervisor.control import Control
+from diptych.supervisor.fleet import GRACE_S, Fleet, Say
+from diptych.supervisor.folder import Lock
 from diptych.supervisor.plan import Plan, check, make_plan
 from diptych.supervisor.ports import FreePorts, claim
-from diptych.supervisor.restarts import Pace
+from diptych.supervisor.scaling import Scaling
 
-GRACE_S = 10.0
-
-Say = Callable[[str, str], None]  # who, what
 Ready = Callable[[Plan, bool], None]  # called once; the flag: the embedded model is served
-
-
-class MisconfiguredChild(Broken):
-    """A process refused its settings; its own words say why."""
 
 
 def run(settings: UpSettings, *, config: Path | None, say: Say, ready: Ready) -> None:
@@ -35,11 +28,11 @@ def run(settings: UpSettings, *, config: Path | None, say: Say, ready: Ready) ->
     with Lock(settings.data_dir):
         port = claim(settings.host, settings.port)
         cluster_secret, _ = secrets_of(settings)  # made here once: no two children race for them
-        asyncio.run(_run(settings, port, canary_token(cluster_secret), config, say, ready))
+        asyncio.run(_run(settings, port, cluster_secret, config, say, ready))
 
 
 async def _run(
-    settings: UpSettings, port: int, canary: str, config: Path | None, say: Say, ready: Ready
+    settings: UpSettings, port: int, secret: bytes, config: Path | None, say: Say, ready: Ready
 ) -> None:
     environment = child_environment(os.environ)
     with Interrupts() as interrupts:
@@ -57,19 +50,22 @@ async def _run(
             port=port,
             free_port=FreePorts(),
             config=config,
-            canary=canary,
+            canary=canary_token(secret),
         )
-        await keep(
-            Fleet(plan, settings.data_dir, environment, say),
-            interrupts,
-            ready=lambda: ready(plan, settings.checkpoint is None),
-            ready_timeout_s=settings.ready_timeout_s,
-        )
+        fleet = Fleet(plan, settings.data_dir, environment, say)
+        scaling = Scaling(fleet, plan, say, ready_timeout_s=settings.ready_timeout_s)
+        async with Control(plan.control, control_token(secret), scaling.scale):
+            await keep(
+                fleet,
+                interrupts,
+                ready=lambda: ready(plan, settings.checkpoint is None),
+                ready_timeout_s=settings.ready_timeout_s,
+            )
     say("up", "stopped")
 
 
 async def keep(
-    fleet: "Fleet",
+    fleet: Fleet,
     interrupts: "Interrupts",
     *,
     ready: Callable[[], None],
@@ -85,105 +81,6 @@ async def keep(
             await fleet.run_until(interrupts.first)
     finally:
         await fleet.stop(grace_s, hurry=interrupts.second)
-
-
-class Fleet:
-    """All children of one platform."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        data_dir: Path,
-        environment: Mapping[str, str],
-        say: Say,
-        pace: Pace | None = None,
-    ) -> None:
-        self._plan = plan
-        self._data_dir = data_dir
-        self._logs = [
-            LogFile(data_dir / "logs" / f"{p.id}.log", log_format=plan.log_format)
-            for p in plan.processes
-        ]
-        self.children = [
-            Child(
-                process,
-                environment=environment,
-                log=log,
-                say=say,
-                changed=self._changed,
-                pace=pace,
-            )
-            for process, log in zip(plan.processes, self._logs, strict=True)
-        ]
-        self._tasks: list[asyncio.Task[None]] = []
-        self._change = asyncio.Event()
-
-    def start(self) -> None:
-        """Start everybody."""
-        self._tasks = [asyncio.create_task(child.run()) for child in self.children]
-
-    async def wait_until_answering(self, timeout_s: float) -> None:
-        """Until a token came the whole way; Expired, or why a child will never start."""
-        probing = asyncio.create_task(
-            probe.within(timeout_s, probe.Gateway.of(self._plan), self._plan.model_name)
-        )
-        refusing = asyncio.create_task(self._refused())
-        try:
-            await asyncio.wait([probing, refusing], return_when=asyncio.FIRST_COMPLETED)
-            if refusing.done():
-                await refusing
-            await probing
-        except Expired as error:
-            raise Expired(f"{error.message}; logs are in {self._data_dir / 'logs'}") from None
-        finally:
-            for task in (probing, refusing):
-                task.cancel()
-
-    async def stop(self, grace_s: float, hurry: asyncio.Event) -> None:
-        """End everybody: ask, wait, kill those who stay; at once when `hurry` is set."""
-        for child in self.children:
-            child.stop()
-        impatient = asyncio.create_task(hurry.wait())
-        ended = asyncio.create_task(self._ended())
-        await asyncio.wait([ended, impatient], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
-        impatient.cancel()
-        for child in self.children:
-            child.kill()
-        await ended
-        for log in self._logs:
-            log.close()
-
-    async def run_until(self, asked: asyncio.Event) -> None:
-        """Keep going until asked to stop; raise what keeps a child from being looked after."""
-        waiting = asyncio.create_task(asked.wait())
-        await asyncio.wait([waiting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        for task in self._tasks:
-            if task.done():
-                await task
-
-    async def _ended(self) -> None:
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _refused(self) -> None:
-        while True:
-            await self._change.wait()
-            self._change.clear()
-            for child in self.children:
-                if child.exit_code == MISCONFIGURED_EXIT:
-                    said = child.last_line.removeprefix("diptych: ")
-                    raise MisconfiguredChild(f"{child.process.id} does not start: {said}")
-
-    def _changed(self) -> None:
-        self._change.set()
-        State(
-            pid=os.getpid(),
-            base_url=self._plan.base_url,
-            router=self._plan.router,
-            model=self._plan.model_name,
-            processes=tuple(child.running for child in self.children),
-            admin_url=self._plan.admin_url,
-        ).write(self._data_dir)
 
 
 class Interrupts:

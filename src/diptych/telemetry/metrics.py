@@ -111,6 +111,19 @@ KV_TRANSFER_SECONDS = _histogram(
 KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
 KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
 
+# Workers: the cache tier
+
+TIER_HIT_TOKENS = _counter(
+    "llm_tier_hit_tokens_total", "Cached prompt tokens that the tier brought: memory, disk.", "tier"
+)
+TIER_LOAD_SECONDS = _histogram(
+    "llm_tier_load_seconds", "Loads of KV: ok, partial, failed.", "result", buckets=_FAST_S
+)
+TIER_LOAD_BYTES = _counter("llm_tier_load_bytes_total", "Bytes of KV that loads brought.")
+TIER_PUTS = _counter(
+    "llm_tier_puts_total", "Parts to be kept that the tier lacked: sent; or dropped.", "result"
+)
+
 # Store
 
 TIER_LOOKUP_SECONDS = _histogram(
@@ -153,6 +166,19 @@ ROUTER_QUEUE_SECONDS = _histogram(
 ROUTER_DECISION_SECONDS = _histogram(
     "llm_router_decision_seconds", "One round of decisions.", buckets=_FAST_S
 )
+ROUTER_REFUSED = _counter("llm_router_refused_total", "Requests turned away.", "code")
+ROUTER_POLICY = _gauge(
+    "llm_router_policy_info", "By what is decided: cost, or own_ledger without reports.", "policy"
+)
+ROUTER_BREAKERS = _gauge("llm_router_breakers_open", "Workers that are given nothing for a while.")
+ROUTER_BLOCKED = _gauge("llm_router_blocked_prompts", "Prompts that killed their worker twice.")
+INDEX_BLOCKS = _gauge("llm_index_blocks", "Blocks of which a holder is known.")
+INDEX_MEMBERS = _gauge("llm_index_members", "Workers: announcing blocks, or load_only.", "state")
+INDEX_ACCURACY = _gauge(
+    "llm_index_accuracy", "Cached prompt tokens found, of those the index expected.", "worker"
+)
+INDEX_GAPS = _counter("llm_index_gap_total", "Times that announced changes were missing.")
+INDEX_EVICTED = _counter("llm_index_evicted_total", "Blocks forgotten for want of room.")
 
 # Gateway
 

@@ -29,6 +29,7 @@ class Output:
     stop_token: int | None = None
     tokens_a_step: int = 1
     cached_tokens: int = 0
+    cached_disk: int = 0
     num_top: int = 2  # alternatives of a request that asks for log-probabilities
 
     def row(self, generation: Generation, key: Key, start: int, count: int) -> Row:
@@ -47,6 +48,7 @@ class Output:
             prompt_logprobs=tuple(map(self.logprob, generation.prompt[1:]))
             if start == 0 and generation.sampling.prompt_logprobs is not None
             else (),
+            cached_disk=self.cached_disk,
         )
 
     def logprob(self, token_id: int) -> Logprob:
@@ -180,7 +182,9 @@ class _Lease:
         if last_chunk_started:
             self._place_decode()
 
-    async def again(self, attempt: int, failed_worker: str, why: str, have: Have) -> None:
+    async def again(
+        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+    ) -> None:
         self._hops.agains.append((attempt, have))
         self._attempt = attempt
         if have is Have.TICKET:

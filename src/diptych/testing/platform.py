@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +64,9 @@ MODEL = "tiny-noise"
 CLI = [sys.executable, "-m", "diptych.cli"]
 
 
-def environment() -> dict[str, str]:
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("DIPTYCH_")}
-    return {**kept, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+    return {**kept, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", **(more or {})}
 
 
 def free_port() -> int:
@@ -78,16 +78,20 @@ def free_port() -> int:
 
 @contextmanager
 def platform(
-    data_dir: Path, *flags: str, verify: ssl.SSLContext | bool = True
+    data_dir: Path,
+    *flags: str,
+    verify: ssl.SSLContext | bool = True,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Platform]:
     """Start, wait until a request can be answered, hand out, stop by SIGINT, expect exit code 0.
 
-    `verify` is whom an HTTPS gateway (flag --tls-certificate) is checked against.
+    `verify` is whom an HTTPS gateway (flag --tls-certificate) is checked against; `env` are
+    settings of any process.
     """
     port = free_port()
     log = (data_dir / "up.log").open("wb")
     command = [*CLI, "up", "--data-dir", str(data_dir), "--port", str(port), *flags]
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment(env))
     scheme = "https" if "--tls-certificate" in flags else "http"
     running = Platform(f"{scheme}://127.0.0.1:{port}", data_dir, process)
     try:

@@ -20,6 +20,7 @@ from diptych.core.layout import Kind, Layout, Pool, Section, make_layout
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
 from diptych.core.step import Chunk, Row, StepOutput
+from diptych.engine.block_log import BlockLog
 from diptych.engine.port import Counts, Pages
 
 EOS = 1
@@ -100,6 +101,7 @@ class ScriptedEngine:
         self._held: dict[Key, _Sequence] = {}
         self._reserved: set[Key] = set()
         self._steps = 0
+        self._block_log = BlockLog()  # it caches nothing
         self._tokens_total = 0
         self._work = asyncio.Event()
         self._stopped = False
@@ -108,6 +110,7 @@ class ScriptedEngine:
         self._resumed.set()
         self._loop_task: asyncio.Task[None] | None = None
         self.fail_row: Callable[[Key], str | None] = lambda key: None
+        self.blames_callers = False  # for rows that fail
 
     # What a test does to it.
 
@@ -145,6 +148,14 @@ class ScriptedEngine:
     @property
     def max_model_len(self) -> int:
         return self.script.max_model_len
+
+    @property
+    def keep_tokens(self) -> int:
+        return 1
+
+    @property
+    def block_log(self) -> BlockLog:
+        return self._block_log
 
     async def submit(self, generation: Generation, *, hold: bool) -> None:
         self._check(generation.capacity)
@@ -280,7 +291,8 @@ class ScriptedEngine:
             why = "the pages do not hold this text"
         if why is not None:
             self._end(key)
-            return Row(key, finish=Finish.ERROR, message=why)
+            is_theirs = self.blames_callers
+            return Row(key, finish=Finish.ERROR, message=why, is_contradiction=is_theirs)
         self._write(sequence, len(sequence.tokens))
         token = self._next(sequence)
         sequence.tokens.append(token)

@@ -49,7 +49,7 @@ class MemoryTier:
             place.into[:] = kept.payload
         return len(places)
 
-    def has_room(self) -> bool:
+    def has_room(self, count: int) -> bool:
         return self.room
 
     async def load_slot(self, owner: Owner, name: BlockHash, into: memoryview) -> bool:

@@ -24,7 +24,7 @@ from diptych.core.errors import (
 )
 from diptych.core.ids import Incarnation, Key, WorkerId
 from diptych.core.phases import Finish
-from diptych.core.step import StepOutput
+from diptych.core.step import Row, StepOutput
 from diptych.telemetry.logs import request_id_var
 from diptych.telemetry.traces import Attributes, Tracer, traced, traceparent_var
 from diptych.transport.channel import deadline
@@ -100,7 +100,14 @@ class SessionServer(WorkerServicer):
         self._tasks: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._closed = asyncio.Event()
-        self.is_draining = False
+        self._handing_back: asyncio.TimerHandle | None = None
+        self._is_aside = False
+        self._is_stopping = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this worker should be given nothing new."""
+        return self._is_stopping or self._is_aside
 
     @property
     def num_sessions(self) -> int:
@@ -126,7 +133,7 @@ class SessionServer(WorkerServicer):
             if request is None:
                 continue
             if row.finish is Finish.ERROR:
-                request.session.outbox.put(_failed(row.key, Broken(row.message)))
+                request.session.outbox.put(_failed(row.key, _error_of(row)))
             else:
                 frame = frames.setdefault(request.session, pb.StepFrame(step=output.step))
                 frame.rows.append(row_to_pb(row))
@@ -148,9 +155,23 @@ class SessionServer(WorkerServicer):
         """Release a request that is over without a word to its gateway."""
         self._spawn(self._end(key))
 
+    def stand_aside(self, is_aside: bool, limit_s: float = 0.0) -> None:
+        """Ask for nothing new, or for work again; after the limit hand back what is still here.
+
+        A limit of 0 is none. Gateways place what is handed back elsewhere.
+        """
+        self._is_aside = is_aside
+        if self._handing_back is not None:
+            self._handing_back.cancel()
+            self._handing_back = None
+        if is_aside and limit_s:
+            loop = asyncio.get_running_loop()
+            self._handing_back = loop.call_later(limit_s, self._hand_back)
+
     async def drain(self, grace_s: float) -> None:
         """Take no new requests, let those here end within the grace, then end the sessions."""
-        self.is_draining = True
+        self._is_stopping = True
+        self.stand_aside(False)
         if self._requests:
             self._empty.clear()
             try:
@@ -261,7 +282,7 @@ class SessionServer(WorkerServicer):
         if key.attempt <= attempt and self._clock() < until_s:
             return Refused(f"{key} was cancelled before it arrived", code=CANCELLED)
         if request is None:
-            if self.is_draining:
+            if self._is_stopping:  # who only stands aside serves what was placed a moment before
                 return Overloaded(f"{self._identity.worker_id} is draining", code="draining")
             if self._newer(key):
                 return Refused(f"{key} is outdated by a later attempt", code=CANCELLED)
@@ -315,6 +336,13 @@ class SessionServer(WorkerServicer):
             log.exception("request failed request=%s", key)
             await self._fail(key, Broken(f"{type(error).__name__} while serving the request"))
 
+    def _hand_back(self) -> None:
+        log.warning("drain took too long, handing back requests=%d", len(self._requests))
+        why = Overloaded(f"{self._identity.worker_id} is draining", code="draining")
+        for key in list(self._requests):
+            self.post(key, _failed(key, why))
+            self._spawn(self._end(key))
+
     async def _fail(self, key: Key, error: DiptychError) -> None:
         log.info("request refused request=%s code=%s", key, error.code)
         self.post(key, _failed(key, error))
@@ -332,6 +360,12 @@ class SessionServer(WorkerServicer):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _error_of(row: Row) -> DiptychError:
+    if row.is_contradiction:
+        return BadRequest(row.message, code="conflicting_parameters")
+    return Broken(row.message)
 
 
 def _failed(key: Key, error: DiptychError) -> pb.SessionDown:

@@ -363,7 +363,7 @@ def test_drafts_are_masked_up_to_the_first_that_is_not_allowed(name: BackendName
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_the_grammar_starts_after_the_reasoning(name: BackendName) -> None:
+def test_t60_the_grammar_starts_after_the_reasoning(name: BackendName) -> None:
     think, dsml = VOCABULARY.token_id("</think>"), VOCABULARY.token_id("｜DSML｜")
     inner = compiled(name, of(json={"type": "null"})).matcher()
     matcher = DeferredMatcher(inner, think, VOCABULARY)

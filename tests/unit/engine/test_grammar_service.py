@@ -104,7 +104,7 @@ async def test_a_refusal_is_the_callers_fault_and_remembered(grammars: Grammars)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_constraint_ends_soon_and_others_go_on(
+async def test_t63_a_hostile_constraint_ends_soon_and_others_go_on(
     name: str, grammars: Grammars
 ) -> None:
     started = time.monotonic()
@@ -168,7 +168,7 @@ async def test_memory_is_limited() -> None:
         await tight.close()
 
 
-async def test_what_overflows_a_librarys_stack_costs_one_request() -> None:
+async def test_t64_what_overflows_a_librarys_stack_costs_one_request() -> None:
     second = Grammars(VOCABULARY, backend="llguidance")
     try:
         with pytest.raises(BadRequest, match="nested too deep"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.core.sampling import Sampling
 from diptych.engine.guide import Guide
 from diptych.engine.outcome import Scored
@@ -80,4 +80,4 @@ def test_only_what_the_grammar_allows_is_sampled_to_the_end() -> None:
 def test_a_grammar_that_leaves_nothing_fails_its_row_alone() -> None:
     request = guided(Sampling(bad_words=((2,),)))
     outcome = Sampler(eos_token_id=1).outcome(np.zeros(40), request)
-    assert isinstance(outcome, Broken) and "no token is allowed" in outcome.message
+    assert isinstance(outcome, BadRequest) and "no token is allowed" in outcome.message

@@ -10,7 +10,7 @@ from diptych.core.step import Row
 from diptych.engine.ledger import Ledger
 
 from .conftest import make_generation, make_ledger
-from .world import STATES, World
+from .world import DELIVERIES, STATES, World
 
 
 def run_step(ledger: Ledger, token: int = 7) -> list[Row]:
@@ -150,6 +150,9 @@ def test_random_traffic_keeps_the_books_and_gives_everybody_what_it_gets_alone()
     assert sum(c.preemptions_total - c.swaps_total for c in counts) > 300
     assert sum(c.swaps_total for c in counts) > 300
     assert sum(c.hit_tokens_total for c in counts) > 10_000
+    brought = sum((world.brought for world in worlds), Counter[str]())
+    assert min(brought[how] for how in DELIVERIES) > 60
+    assert sum(world.brought_tokens for world in worlds) > 250
 
 
 @pytest.mark.soak

@@ -80,7 +80,27 @@ def test_measurements_move_the_rates() -> None:
     rates = Rates(row_s=1.0, byte_s=1.0, wait_s=0.5)
     rates.computed(rows=10, took_s=20.0)
     assert rates.row_s == pytest.approx(1.2)
-    rates.loaded(size_bytes=10, took_s=20.5)
+    rates.loaded(size_bytes=10, asked_bytes=10, took_s=20.5)
     assert rates.byte_s == pytest.approx(1.2)
-    rates.loaded(size_bytes=10, took_s=0.4)
+    rates.loaded(size_bytes=10, asked_bytes=10, took_s=0.4)
     assert rates.byte_s == pytest.approx(1.2)
+
+
+def test_a_load_that_brings_nothing_says_how_slow_the_tier_is_and_never_how_fast() -> None:
+    rates = Rates(byte_s=1.0, wait_s=0.5)
+    rates.loaded(size_bytes=0, asked_bytes=10, took_s=60.5)
+    assert rates.byte_s == pytest.approx(2.0)
+    rates.loaded(size_bytes=0, asked_bytes=10, took_s=1.5)  # it was gone: quickly said
+    assert rates.byte_s == pytest.approx(2.0)
+
+
+def test_a_tier_that_was_slow_is_tried_again_some_day() -> None:
+    stored = (BLOCK, BLOCK, BLOCK, ANCHORED)
+    rates = Rates(row_s=1e-3, wait_s=0.0)
+    rates.loaded(size_bytes=9000, asked_bytes=9000, took_s=9.0)
+    assert chosen(Local(0, 0), *stored, rates=rates) is None
+    passes = 0
+    while chosen(Local(0, 0), *stored, rates=rates) is None:
+        rates.passed_over()
+        passes += 1
+    assert 20 < passes < 300

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diptych.core.errors import Broken
+from diptych.core.errors import BadRequest, Broken
 from diptych.core.sampling import Budget, Sampling
 from diptych.engine import sampler as sampling_module
 from diptych.engine.outcome import Scored
@@ -134,7 +134,7 @@ def test_all_parameters_together_equal_a_scalar_reference(rng: random.Random) ->
             continue
         if max(z) == -math.inf:
             failed += 1
-            assert isinstance(found, Broken), (how, z)
+            assert isinstance(found, BadRequest), (how, z)
         else:
             assert found == draw_by_hand(z, how, len(prompt) + len(output))
     assert failed > 10
@@ -236,8 +236,9 @@ def test_no_budget_is_no_reasoning_and_what_the_prompt_holds_does_not_end_it() -
 def test_a_row_without_any_token_left_fails_alone() -> None:
     request = make_request(replace(GREEDY, allowed_token_ids=(1,), min_tokens=5))
     found = Sampler(EOS).outcome(np.zeros(5), request)
-    assert isinstance(found, Broken)
-    assert found.message == "no token is allowed at position 1"
+    assert isinstance(found, BadRequest)
+    assert found.code == "conflicting_parameters"
+    assert found.message.startswith("no token is allowed at position 1: ")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

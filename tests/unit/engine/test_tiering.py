@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
+from diptych.core.ids import Key
 from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
 from diptych.engine.build import build_engine
@@ -66,6 +68,8 @@ async def test_another_engine_finds_what_one_has_computed(rng: random.Random) ->
         assert await answer(second, generation("b", prompt)) == expected
         row = second.rows("b")[0]
         assert row.cached_memory == row.cached_tokens > 0
+        counts = second.engine.counts()
+        assert counts.memory_hit_tokens_total == counts.hit_tokens_total == row.cached_memory
         assert await answer(second, generation("c", prompt)) == expected
         again = second.rows("c")[0]  # now its own pages hold it
         assert (again.cached_tokens, again.cached_memory) == (row.cached_tokens, 0)
@@ -147,6 +151,73 @@ async def test_a_dropped_request_lets_its_load_end_in_order(rng: random.Random) 
         assert "given up" in str(refused)
         counts = second.engine.counts()
         assert counts.free_blocks == counts.num_blocks and counts.cached_blocks > 0
+
+
+async def test_what_a_command_leaves_is_kept_before_the_next_one_gives_its_pages_away(
+    rng: random.Random,
+) -> None:
+    tier, junk = MemoryTier(), b"\xa5"
+    async with engine(tier, num_blocks=32, max_model_len=257) as it:
+        asked = generation("a", prompt_of(rng, 60), max_new=190)
+        await it.engine.submit(asked, hold=False)
+        await it.until(lambda: len(it.tokens("a")) > 20)
+        ledger, held = it.engine._ledger, threading.Event()
+
+        def take_all() -> None:
+            pages = ledger.reserve(Key("r", 1), 256)
+            assert pages is not None and len(pages.blocks) == 32
+            for page in pages.blocks:
+                it.engine.block(page)[:] = junk * it.engine.layout.block_bytes
+            held.set()
+
+        it.engine._order(lambda: held.wait(0.2))  # so that both stand in line
+        it.engine._order(lambda: ledger.drop(asked.key))
+        it.engine._order(take_all)
+        await settle(held.is_set)
+        await it.engine.drop(Key("r", 1))
+        anchored = [name for name in tier.anchors if name in tier.blocks]
+        assert len(anchored) >= 3  # two of the prompt, one of the answer
+        assert not any(kept.payload.startswith(junk * 64) for kept in tier.blocks.values())
+
+
+async def test_who_leaves_twice_leaves_no_page(rng: random.Random) -> None:
+    tier, prompt = MemoryTier(), prompt_of(rng, 150)
+    async with engine(tier) as first:
+        await answer(first, generation("a", prompt))
+    tier.may_load.clear()
+    async with engine(tier) as second:
+        submitting = asyncio.create_task(second.engine.submit(generation("b", prompt), hold=False))
+        await settle(lambda: tier.loads == 1, within_s=5)
+        held = threading.Event()
+        second.engine._order(held.wait)  # the engine's thread is in a step
+        for _ in range(3):
+            submitting.cancel()
+            await asyncio.sleep(0)
+        held.set()
+        await asyncio.gather(submitting, return_exceptions=True)
+        counts = second.engine.counts
+        await settle(lambda: counts().free_blocks == counts().num_blocks)
+
+
+async def test_a_key_that_comes_again_is_not_given_what_its_first_request_asked_for(
+    rng: random.Random,
+) -> None:
+    tier, prompt, other = MemoryTier(), prompt_of(rng, 150), prompt_of(rng, 100)
+    async with engine(tier) as first:
+        await answer(first, generation("a", prompt))
+    tier.may_find.clear()
+    async with engine(tier) as second:
+        asked = generation("b", prompt)
+        submitting = asyncio.create_task(second.engine.submit(asked, hold=False))
+        await settle(lambda: tier.finds == 2)
+        await second.engine.drop(asked.key)
+        again = asyncio.create_task(second.engine.submit(generation("b", other), hold=False))
+        await settle(lambda: tier.finds == 3)
+        tier.may_find.set()
+        await asyncio.gather(submitting, again, return_exceptions=True)
+        await second.finished("b")
+        assert second.tokens("b") == await _cold(other)
+        assert tier.loads == 0
 
 
 async def test_nothing_is_kept_of_who_wants_nothing_kept(rng: random.Random) -> None:

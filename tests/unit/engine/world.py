@@ -21,11 +21,14 @@ from diptych.core.step import Row
 from diptych.engine.anchors import AnchorPool
 from diptych.engine.block_pool import BlockPool
 from diptych.engine.ledger import Ledger, Outcome
+from diptych.engine.loading import Rates, choose
 from diptych.engine.planner import BYPASS_MAX
 from diptych.engine.requests import Bounds, blocks_for
 from diptych.engine.scheduler import Limits, Piece, Plan
 from diptych.engine.slots import SlotPool
 from diptych.engine.swap import SwapSpace
+
+from .shelf import NOT_HERE, Asked, Delivery, Fill, Mark, Shelf
 
 BOUNDS = Bounds(vocab_size=60, max_model_len=96, eos_token_id=1)
 GRAIN = 8
@@ -43,7 +46,7 @@ STATES = {
     "swapped",
 }
 
-Mark = tuple[int, int]  # a position and the value of the position before it
+DELIVERIES = {"whole", "in part", "nothing", "for nobody", "refused"}
 
 _MASK = 2**61 - 1
 
@@ -183,6 +186,7 @@ class Sizes:
     deterministic: bool = True
     overlapped: bool = True
     appetite: float = 0.1  # requests that come, for each thing that happens
+    tiered: bool = False
 
     @classmethod
     def random(cls, rng: random.Random) -> "Sizes":
@@ -198,6 +202,7 @@ class Sizes:
             deterministic=rng.random() < 0.7,
             overlapped=rng.random() < 0.7,
             appetite=rng.choice([0.05, 0.2, 0.4]),
+            tiered=rng.random() < 0.6,
         )
 
 
@@ -213,6 +218,7 @@ class World:
             window=WINDOW,
             replay=sizes.replay,
             deterministic=sizes.deterministic,
+            tiered=sizes.tiered,
         )
         self.ledger = Ledger(
             BOUNDS,
@@ -223,6 +229,9 @@ class World:
             SwapSpace(sizes.num_host_blocks, sizes.num_host_slots),
         )
         self.machine = Machine()
+        self.shelf = Shelf(GRAIN)
+        self.asked: list[Asked] = []
+        self.coming: list[Delivery] = []
         self.now_s = 0.0
         self.live: dict[Key, Story] = {}
         self.preparing: list[Key] = []
@@ -234,6 +243,8 @@ class World:
         self.finishes: Counter[Finish] = Counter()
         self.drops: Counter[str] = Counter()  # by where the sequence stood
         self.cached_tokens = 0
+        self.brought_tokens = 0
+        self.brought: Counter[str] = Counter()  # deliveries, by how they ended
 
     # What comes
 
@@ -241,19 +252,21 @@ class World:
         """One thing that happens, mostly a step."""
         self.now_s += self.rng.expovariate(5.0)
         choice = self.rng.random()
-        if self.rng.random() < self.sizes.appetite and len(self.live) < 24:
+        if self.sizes.tiered and self.rng.random() < 0.3:
+            self.trade()
+        elif self.rng.random() < self.sizes.appetite and len(self.live) < 24:
             self.submit()
         elif choice < 0.01:
             self.reserve()
         elif choice < 0.06 and self.reserved:
             self.adopt()
-        elif choice < 0.10 and self.preparing:
-            key = self.rng.choice(self.preparing)
-            self.preparing.remove(key)
-            assert self.ledger.ready(key)
-        elif choice < 0.12 and self.live:
-            self.drop(self.rng.choice(list(self.live)))
-        elif choice < 0.22 and (held := [k for k, s in self.live.items() if s.hold and s.output]):
+        elif choice < 0.14 and self.preparing:
+            self.make_ready(self.rng.choice(self.preparing))
+        elif choice < 0.16 and self.live:
+            dropped = self.drop(self.rng.choice(list(self.live)))
+            if self.rng.random() < 0.2:  # and comes again under the same key
+                self.submit(dropped)
+        elif choice < 0.26 and (held := [k for k, s in self.live.items() if s.hold and s.output]):
             self.drop(self.rng.choice(held))
         else:
             self.step()
@@ -265,9 +278,11 @@ class World:
         prompt = rng.choice(self.prompts) if rng.random() < 0.7 else ()
         if rng.random() < 0.4:
             prompt = prompt[: rng.randrange(len(prompt) + 1)]
-        prompt += tuple(rng.randrange(2, 60) for _ in range(rng.choice([1, 2, 9, 30])))
+        lengths = [1, 9, 30, 50] if self.sizes.tiered else [1, 2, 9, 30]
+        prompt += tuple(rng.randrange(2, 60) for _ in range(rng.choice(lengths)))
         prompt = prompt[: BOUNDS.max_model_len - 8]
-        self.prompts = [(), *self.prompts[-6:], prompt]
+        remembered = 40 if self.sizes.tiered else 6  # long enough for pages to be given away
+        self.prompts = [(), *self.prompts[-remembered:], prompt]
         forced = tuple(rng.randrange(2, 60) for _ in range(rng.choice([0, 0, 0, 3])))
         how = Sampling(seed=rng.getrandbits(60), ignore_eos=rng.random() < 0.5, stop_token_ids=(3,))
         return Generation(
@@ -279,12 +294,13 @@ class World:
             scope=rng.choice([b"", b"s" * 16, b"s" * 16, b"t" * 16]),
             priority=rng.choice(PRIORITIES),
             tenant=rng.choice("ab"),
+            retention=rng.choice(["chat"] * 6 + ["agent", "none"]),
         )
 
     def submit(self, generation: Generation | None = None, *, hold: bool | None = None) -> Key:
         generation = generation or self.generation()
         hold = self.rng.random() < 0.1 if hold is None else hold
-        ready = self.rng.random() < 0.8
+        ready = self.rng.random() < (0.1 if self.sizes.tiered else 0.8)
         self.ledger.submit(generation, hold=hold, ready=ready, now_s=self.now_s)
         if not ready:
             self.preparing.append(generation.key)
@@ -299,6 +315,8 @@ class World:
         for flight in self.out:
             assert flight.readers.keys().isdisjoint(pages.blocks), "reserved before the fence"
             assert pages.slot not in flight.slots, "reserved before the fence"
+        for delivery in self.coming:
+            assert not set(delivery.begun.pages) & set(pages.blocks), "reserved while being filled"
         self.reserved[generation.key] = generation
         self.live[generation.key] = Story(generation)
         value = 0
@@ -310,14 +328,29 @@ class World:
     def adopt(self) -> None:
         key = self.rng.choice(list(self.reserved))
         self.ledger.adopt(self.reserved.pop(key))
+        self.keep()
 
-    def drop(self, key: Key) -> None:
+    def make_ready(self, key: Key) -> None:
+        """Whoever waits for the tier goes on when that has ended, well or not."""
+        self.asked = [asked for asked in self.asked if asked.key != key]
+        for delivery in [d for d in self.coming if d.key == key]:
+            self.end(delivery)
+        self.preparing.remove(key)
+        assert self.ledger.ready(key)
+
+    def drop(self, key: Key) -> Generation:
         self.drops[self.where(key)] += 1
         assert self.ledger.drop(key) and not self.ledger.drop(key)
+        self.keep()
         self.reserved.pop(key, None)
         if key in self.preparing:
             self.preparing.remove(key)
-        del self.live[key]
+        self.machine.forget(key)
+        return self.live.pop(key).generation
+
+    def drop_if_known(self, key: Key) -> None:
+        if key in self.live:
+            self.drop(key)
 
     def where(self, key: Key) -> str:
         """Where a sequence stands, in words."""
@@ -339,6 +372,80 @@ class World:
     def has(flight: Flight, key: Key) -> bool:
         return any(piece.request.key == key for piece in flight.plan.pieces)
 
+    # The cache tier
+
+    def keep(self) -> None:
+        """After everything that writes, and before anything that gives pages away."""
+        for note in self.ledger.take_notes():
+            pages = self.machine.anchors if note.is_anchor else self.machine.blocks
+            mark = pages[note.page]
+            if self.rng.random() < 0.98:
+                self.shelf.keep(note, mark, self.rng.choice(["memory", "disk"]))
+
+    def trade(self) -> None:
+        """Somebody asks, takes pages, gets something, gets no more; or the tier forgets."""
+        rng, choice = self.rng, self.rng.random()
+        if choice < 0.01:
+            self.shelf.lose(rng)
+        elif choice < 0.04 and self.coming:
+            self.drop_if_known(rng.choice(self.coming).key)
+        elif choice < 0.4 and self.coming:
+            rng.choice(self.coming).fill_one()
+        elif choice < 0.55 and self.coming:
+            self.end(rng.choice(self.coming))
+        elif choice < 0.75 and self.asked:
+            self.begin(self.asked.pop(rng.randrange(len(self.asked))))
+        elif self.preparing:
+            self.ask(rng.choice(self.preparing))
+
+    def ask(self, key: Key) -> None:
+        is_asking = any(who.key == key for who in (*self.asked, *self.coming))
+        missing = None if is_asking else self.ledger.missing(key)
+        if missing is not None and (stored := self.shelf.find(missing)):
+            count = len(stored) if self.rng.random() < 0.7 else self.rng.randrange(len(stored))
+            self.asked.append(Asked(key, missing, stored[:count]))
+
+    def begin(self, asked: Asked) -> None:
+        missing, rates = asked.missing, Rates(row_s=1.0, wait_s=0.0)
+        load = choose(
+            missing.local, asked.stored, self.limits, rates, block_bytes=1, anchor_bytes=1
+        )
+        if load is None:
+            return
+        begun = self.ledger.begin_import(missing, load)
+        if begun is None:
+            self.brought["refused"] += 1
+            return
+        self.expect_nobodys(begun.pages, begun.anchor_page)
+        shelf, machine = self.shelf, self.machine
+        marks = [shelf.blocks[name][0] if name in shelf.blocks else None for name in begun.names]
+        pages = zip(begun.pages, marks, strict=True)
+        fills = [Fill(machine.blocks, page, mark) for page, mark in pages]
+        if begun.anchor_page is not None:
+            mark = shelf.anchors.get(begun.anchor_block)
+            fills.append(Fill(machine.anchors, begun.anchor_page, mark))
+        for fill in fills:
+            fill.pages[fill.page] = NOT_HERE
+        coming = asked.stored[begun.first - missing.start :][: len(begun.pages)]
+        self.coming.append(Delivery(asked.key, begun, coming, fills))
+
+    def end(self, delivery: Delivery) -> None:
+        self.coming.remove(delivery)
+        is_whole, count = delivery.is_whole, delivery.num_filled
+        self.brought["whole" if is_whole else "in part" if count else "nothing"] += 1
+        if delivery.key not in self.preparing:
+            self.brought["for nobody"] += 1
+        self.ledger.end_import(delivery.begun, delivery.coming[:count], has_anchor=is_whole)
+
+    def expect_nobodys(self, pages: tuple[int, ...], anchor_page: int | None) -> None:
+        """What is about to be filled is touched by no plan that is out."""
+        for flight in self.out:
+            assert flight.readers.keys().isdisjoint(pages), "filled before the fence"
+            anchors = (*flight.plan.loads, *flight.plan.saves)
+            assert anchor_page not in {anchor.page for anchor in anchors}, "an anchor before it"
+        for delivery in self.coming:
+            assert not set(delivery.begun.pages) & set(pages), "filled for two"
+
     # Steps
 
     def step(self) -> None:
@@ -352,11 +459,13 @@ class World:
             self.out.append(self.launch(plan))
         while len(self.out) > (1 if self.sizes.overlapped and not plan.idle else 0):
             self.retire(self.out[0])
+        self.keep()
 
     def expect_blocked(self) -> None:
         """Nothing can be done: then there is nothing to do, or pages are with others for good."""
         counts = self.ledger.counts()
-        assert not self.ledger.has_work or counts.held or counts.reserved, "the engine is stuck"
+        is_waiting = bool(counts.held or counts.reserved or self.coming)
+        assert not self.ledger.has_work or is_waiting, "the engine is stuck"
 
     def launch(self, plan: Plan) -> Flight:
         flight = Flight(plan)
@@ -394,7 +503,11 @@ class World:
             flight.outcomes = list(self.outcomes(flight))
 
     def expect_fenced(self, flight: Flight) -> None:
-        """What an older plan that is out touches is not given to others."""
+        """What an older plan that is out touches is not given to others, nor what is filled."""
+        for delivery in self.coming:
+            assert flight.readers.keys().isdisjoint(delivery.begun.pages), "read while being filled"
+            used = {anchor.page for anchor in (*flight.plan.loads, *flight.plan.saves)}
+            assert delivery.begun.anchor_page not in used, "an anchor while it is being filled"
         for page, key in flight.written.items():
             for other in (*self.out, flight):
                 assert other.readers.get(page, set()) <= {key}, "a page that another one reads"
@@ -447,6 +560,9 @@ class World:
             assert not story.output and self.limits.replay and generation.scope
             assert row.cached_tokens <= usable and not row.cached_tokens % GRAIN
             self.cached_tokens += row.cached_tokens
+            brought = row.cached_memory + row.cached_disk
+            assert brought <= row.cached_tokens and not brought % GRAIN
+            self.brought_tokens += brought
         story.output += row.token_ids
         expected, finish = alone(generation)
         assert tuple(story.output) == expected[: len(story.output)], generation.key
@@ -477,9 +593,10 @@ class World:
     def drain(self) -> None:
         """Everything ends once it is ready and nobody keeps pages; then all pages are free."""
         while self.live or self.out:
-            for key in self.preparing:
-                self.ledger.ready(key)
-            self.preparing.clear()
+            for key in list(self.preparing):
+                self.make_ready(key)
+            for delivery in list(self.coming):  # whose askers have left
+                self.end(delivery)
             for key in list(self.live):
                 if key in self.reserved or self.ledger.held(key) is not None:
                     self.drop(key)
@@ -488,6 +605,8 @@ class World:
         counts = self.ledger.counts()
         assert counts.free_blocks == counts.num_blocks and counts.free_slots == counts.num_slots
         assert not self.ledger.has_work and not counts.swapped
+        told = counts.memory_hit_tokens_total + counts.disk_hit_tokens_total
+        assert self.brought_tokens <= told <= counts.hit_tokens_total
         assert self.ledger._pools.num_coming == 0 and not self.ledger._pools._fences
         assert self.ledger._pools.space.fits(self.sizes.num_host_blocks) or (
             not self.sizes.num_host_slots

@@ -1,6 +1,7 @@
 """What is JSON, and what is too much of it."""
 
 import asyncio
+import time
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -121,4 +122,21 @@ async def test_other_media_and_encodings_are_refused(headers: dict[str, str]) ->
     "headers", [{}, {"content-type": "application/json; charset=utf-8"}, {"content-type": ""}]
 )
 async def test_json_by_any_of_its_names_is_read(headers: dict[str, str]) -> None:
-    assert await body.read_json(headers, Upload(b"{}").receive) == {}
+    assert await body.read_json(headers, Upload(b"{}").receive) == ({}, 2)
+
+
+def test_more_containers_than_any_conversation_has_are_refused_before_they_are_made() -> None:
+    many = b'{"a":[' + b"[]," * body.MAX_CONTAINERS + b"[]]}"
+    with pytest.raises(BadRequest, match="objects and arrays") as caught:
+        body.parse(many)
+    assert caught.value.code == "invalid_json"
+    typed = b'{"a":"' + b'\\"[{' * body.MAX_CONTAINERS + b'"}'
+    assert body.parse(typed)["a"].startswith('"[{"[{')
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'"'])
+def test_a_text_without_an_end_is_looked_at_once(end: bytes) -> None:
+    began_s = time.monotonic()
+    with pytest.raises(BadRequest, match="not valid JSON"):
+        body.parse(b'{"' + b'\\"[[' * body.MAX_CONTAINERS + end)
+    assert time.monotonic() - began_s < 5

@@ -54,7 +54,7 @@ def test_messages_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [None, 0.2, 30.0])
-def test_a_503_says_when_to_come_back(wait_s: float | None) -> None:
+def test_t105_a_503_says_when_to_come_back(wait_s: float | None) -> None:
     said = headers(tree.Overloaded("x", retry_after_s=wait_s))
     at_least_ms = 1000 * (wait_s or 1.0)
     assert at_least_ms <= int(said["retry-after-ms"]) <= 1.5 * at_least_ms

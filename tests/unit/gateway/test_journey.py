@@ -98,7 +98,7 @@ def test_a_prefill_worker_lost_before_the_first_token_is_replaced() -> None:
     effects = journey.handle(on.Failed(1, Station.PREFILL, Lost("gone")), 0.0)
     assert effects == [
         on.Cancel(1, Station.PREFILL, P1),
-        on.Again(2, "p1", "gone", Left.NOTHING),
+        on.Again(2, "p1", "gone", Left.NOTHING, "worker_lost"),
     ]
     assert journey.handle(on.PlacedPrefill(1, P2), 0.0) == []
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
@@ -116,7 +116,7 @@ def test_a_busy_decode_worker_costs_neither_ticket_nor_attempts() -> None:
             assert effects == [on.Cancel(attempt, Station.DECODE, D1)]
             now_s = journey.wake_at
             effects = journey.handle(on.Tick(), now_s)
-        assert on.Again(attempt + 1, "d1", "full", Left.TICKET) in effects
+        assert on.Again(attempt + 1, "d1", "full", Left.TICKET, "no_capacity") in effects
     journey.handle(on.PlacedDecode(20, D2), now_s)
     effects = journey.handle(on.Reserved(20), now_s)
     assert effects == [on.Start(20, D2, (70,), b"ticket", LIMITS.next_token_s)]
@@ -139,13 +139,15 @@ def test_a_ticket_is_renewed_while_it_waits_for_room_and_room_is_not_awaited_for
 def test_a_decode_worker_lost_before_the_kv_moved_leaves_the_ticket() -> None:
     journey = begin(*AT_HANDOFF, on.PlacedDecode(1, D1))
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    assert effects == [on.Cancel(1, Station.DECODE, D1), on.Again(2, "d1", "gone", Left.TICKET)]
+    again = on.Again(2, "d1", "gone", Left.TICKET, "worker_lost")
+    assert effects == [on.Cancel(1, Station.DECODE, D1), again]
 
 
 def test_a_decode_worker_lost_later_leaves_the_tokens() -> None:
     journey = begin(*AT_DECODE)
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    assert effects == [on.Cancel(1, Station.DECODE, D1), on.Again(2, "d1", "gone", Left.TOKENS)]
+    again = on.Again(2, "d1", "gone", Left.TOKENS, "worker_lost")
+    assert effects == [on.Cancel(1, Station.DECODE, D1), again]
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
     assert effects == [on.OpenPrefill(2, P2, (70, 71), LIMITS.first_token_s)]
 
@@ -154,7 +156,7 @@ def test_a_ticket_that_is_gone_means_computing_again_and_blames_prefill() -> Non
     journey = begin(*AT_START)
     gone = Lost("lapsed", code=TICKET_GONE)
     effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS)
+    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS, TICKET_GONE)
     assert {e for e in effects if isinstance(e, on.Cancel)} == {
         on.Cancel(1, Station.PREFILL, P1),
         on.Cancel(1, Station.DECODE, D1),
@@ -165,7 +167,7 @@ def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second
     journey = begin(*AT_START)
     gone = Lost("silence", code=TICKET_GONE)
     effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS)
+    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS, TICKET_GONE)
     for event in (
         on.PlacedPrefill(2, P2),
         on.Accepted(2, b"t"),
@@ -175,7 +177,7 @@ def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second
     ):
         journey.handle(event, 1.0)
     effects = journey.handle(on.Failed(2, Station.DECODE, gone), 1.0)
-    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS)
+    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS, TICKET_GONE)
 
 
 def test_three_lost_workers_are_enough() -> None:
@@ -195,7 +197,7 @@ def test_a_ticket_that_went_with_a_lost_decode_worker_is_not_a_second_loss() -> 
     journey.handle(on.Failed(2, Station.DECODE, Lost("lapsed", code=TICKET_GONE)), 0.0)
     journey.handle(on.PlacedPrefill(3, P2), 0.0)
     effects = journey.handle(on.Failed(3, Station.PREFILL, Lost("two")), 0.0)
-    assert on.Again(4, "p2", "two", Left.TOKENS) in effects
+    assert on.Again(4, "p2", "two", Left.TOKENS, "worker_lost") in effects
 
 
 def test_a_router_that_knows_the_ticket_is_gone_places_the_prompt_anew() -> None:

@@ -29,7 +29,7 @@ async def test_nobody_gets_what_nobody_asked_for(serve: Any) -> None:
     assert site.hops.generations[0].sampling.logprobs is None
 
 
-async def test_each_token_that_is_shown_has_one_entry(serve: Any) -> None:
+async def test_t73_each_token_that_is_shown_has_one_entry(serve: Any) -> None:
     site = serve("Hello", " you", EOS)
     body = (await site.ask(logprobs=True, top_logprobs=2)).json()
     assert site.hops.generations[0].sampling.logprobs == 2
@@ -49,7 +49,7 @@ async def test_each_token_that_is_shown_has_one_entry(serve: Any) -> None:
         assert second["logprob"] == -9999.0  # JSON has no minus infinity
 
 
-async def test_without_alternatives_there_is_the_token_alone(serve: Any) -> None:
+async def test_t74_without_alternatives_there_is_the_token_alone(serve: Any) -> None:
     site = serve("x", EOS, num_top=0)
     for wish in ({}, {"top_logprobs": 0}):
         body = (await site.ask(logprobs=True, **wish)).json()
@@ -71,7 +71,9 @@ async def test_reasoning_has_entries_of_its_own_and_markers_none(serve: Any) -> 
 
 
 @pytest.mark.parametrize("tokens_a_step", [1, 3, 50])
-async def test_a_stream_tells_the_entries_with_their_text(serve: Any, tokens_a_step: int) -> None:
+async def test_t76_a_stream_tells_the_entries_with_their_text(
+    serve: Any, tokens_a_step: int
+) -> None:
     segments = ("Need\n\nit.", END, "\nDu 🦄, ja", EOS)
     site = serve(*segments, tokens_a_step=tokens_a_step)
     wish = {"thinking": {"type": "enabled"}, "logprobs": True, "top_logprobs": 1}
@@ -101,7 +103,7 @@ async def test_a_stop_string_takes_its_entries_along(serve: Any) -> None:
     assert "".join(entry["token"] for entry in entries(events, "content")) == "abc"
 
 
-def test_what_is_no_text_by_itself_is_written_byte_by_byte() -> None:
+def test_t75_what_is_no_text_by_itself_is_written_byte_by_byte() -> None:
     assert readable("ä\n".encode()) == "ä\n"
     assert readable(b"\xf0\x9f") == "\\xf0\\x9f"
     assert readable(b"") == ""

@@ -27,7 +27,7 @@ TOLD: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("stage", TOLD)
-async def test_f12_a_client_that_leaves_at_any_stage_is_forgotten_at_once(
+async def test_t25_g11_f12_a_client_that_leaves_at_any_stage_is_forgotten_at_once(
     serve: Any, visit: Any, stage: str, stream: bool
 ) -> None:
     site = serve("one two three four five six seven", EOS)
@@ -43,7 +43,7 @@ async def test_f12_a_client_that_leaves_at_any_stage_is_forgotten_at_once(
     assert not any(message.get("status", 200) != 200 for message in client.sent)
 
 
-async def test_a_client_that_leaves_one_choice_leaves_all(serve: Any, visit: Any) -> None:
+async def test_t25_a_client_that_leaves_one_choice_leaves_all(serve: Any, visit: Any) -> None:
     site = serve("one two three four five", EOS)
     site.hops.holds = {"token 5"}
     client = visit(site, n=4)
@@ -83,7 +83,7 @@ async def test_an_early_stream_waits_for_its_first_token_before_the_headers(
     assert client.sent[0]["status"] == 200
 
 
-async def test_f24_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) -> None:
+async def test_t26_f24_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any) -> None:
     site = serve("one two three four five", EOS, patience=Patience(unread_s=0.05))
     site.hops.holds = {"token 4"}
     client = visit(site, stream=True)
@@ -95,9 +95,19 @@ async def test_f24_a_client_that_stops_reading_is_cut_off(serve: Any, visit: Any
     assert client.sent[-1].get("more_body", True)
 
 
-async def test_too_much_unread_is_the_end() -> None:
+async def test_t26_too_much_unread_is_the_end() -> None:
     outbox = Outbox(max_bytes=100)
     outbox.put(b"x" * 100)
+    with pytest.raises(ClientGone):
+        outbox.put(b"x")
+
+
+async def test_one_event_may_be_larger_than_all_that_may_wait() -> None:
+    """A client that reads is not cut off for what it asked for."""
+    outbox = Outbox(max_bytes=100)
+    outbox.put(b"x" * 1000)
+    assert await outbox.take(1.0) == b"x" * 1000
+    outbox.put(b"x" * 1000)
     with pytest.raises(ClientGone):
         outbox.put(b"x")
 
@@ -117,7 +127,7 @@ async def test_an_outbox_gives_all_there_is_then_silence_then_its_end() -> None:
     assert await outbox.take(1.0) is None
 
 
-async def test_chunks_leave_with_their_step(serve: Any, visit: Any) -> None:
+async def test_g12_chunks_leave_with_their_step(serve: Any, visit: Any) -> None:
     site = serve("alpha", "beta", EOS)
     last = len(site.hops.output.token_ids)
     site.hops.holds = {f"token {last}"}

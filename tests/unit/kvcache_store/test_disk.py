@@ -390,3 +390,16 @@ def test_files_of_strangers_in_the_folder_are_removed(make_disk: MakeDisk, tmp_p
     disk = make_disk()
     assert disk.segments.all() == []
     assert_balanced(disk)
+
+
+def test_under_steady_pressure_little_of_what_is_written_has_to_be_moved(
+    make_disk: MakeDisk, clock: FakeClock, rng: random.Random
+) -> None:
+    disk = make_disk(4 << 20)
+    for number in range(400):
+        clock.advance(rng.choice([1, 5, 20]))
+        tokens = range(1000 * number, 1000 * number + rng.randint(1, 80))
+        disk.write(items_of(ALICE, tokens), Retention.CHAT)
+    assert disk.written_bytes.total() > 3 * (4 << 20)
+    assert disk.cleaner.counts.moved_bytes < 0.3 * disk.written_bytes.total()
+    assert_balanced(disk)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from diptych.core.ids import BlockHash
-from diptych.kvcache_store.policy import Candidate, Rank, eviction_order, value
+from diptych.kvcache_store.policy import Candidate, Rank, eviction_order, value, with_its_segment
 
 
 def candidate(
@@ -81,3 +81,9 @@ def test_what_is_deep_read_often_and_lately_is_worth_more_a_byte() -> None:
     assert of(idle_s=0.0) > of() > of(idle_s=500.0)
     assert of(size_bytes=500) > of()
     assert of(idle_s=-3.0) == of(idle_s=0.0)  # a clock that went back makes nobody precious
+
+
+def test_what_is_not_much_better_than_its_segment_goes_with_it() -> None:
+    assert with_its_segment(0.5, 1.0) == with_its_segment(1.0, 1.0) == with_its_segment(2.0, 1.0)
+    assert with_its_segment(6.0, 1.0) > with_its_segment(2.0, 1.0)
+    assert with_its_segment(6.0, 1.0) < 6.0

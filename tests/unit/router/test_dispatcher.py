@@ -1,25 +1,19 @@
 """Leases from Want to their end, on a clock of the test's own."""
 
 import random
-from dataclasses import replace
 
-from diptych.core.ids import Incarnation, WorkerId
-from diptych.core.phases import Phase, Role
+from diptych.core.ids import WorkerId
+from diptych.core.phases import Phase
 from diptych.router.dispatcher import (
     HANDOFF_WAIT_S,
     NOBODY_WAIT_S,
     RETRY_WAIT_S,
     SUSPECT_S,
-    Answer,
-    Dispatcher,
 )
-from diptych.router.ledger import Pending, Stage
+from diptych.router.ledger import Entry, Pending, Stage
 from diptych.router.messages import (
-    Again,
     DecodeAt,
     Have,
-    Join,
-    Load,
     PrefillAt,
     Progress,
     Queued,
@@ -28,78 +22,14 @@ from diptych.router.messages import (
     SkipTo,
     Want,
 )
-from diptych.router.registry import SILENCE_LIMIT_S, Record, StreamRegistry
+from diptych.router.registry import SILENCE_LIMIT_S
+from diptych.testing.house import House, worker_of
 
 LAST_CHUNK = Progress(Phase.PREFILL, 10, last_chunk_started=True)
 
 EVENTS = "want want progress progress again close leave join report".split()  # noqa: SIM905 shorter
 
-
-class House:
-    """A dispatcher with workers and a clock."""
-
-    def __init__(self, *workers: str, slots: int = 4, queue_limit: int = 100) -> None:
-        self.now_s = 100.0
-        self.registry = StreamRegistry()
-        self.dispatcher = Dispatcher(self.registry, queue_limit=queue_limit)
-        self.streams = 0
-        for worker in workers:
-            self.join(worker, slots=slots)
-
-    def join(self, worker: str, *, slots: int = 4, namespace: bytes = b"n") -> None:
-        self.streams += 1
-        role = Role(worker.partition("-")[0])
-        join = Join(
-            worker, role, f"{worker}:1", Incarnation(self.streams), namespace,
-            model="m", max_model_len=512, block_tokens=16, num_blocks=1000, num_slots=slots,
-        )  # fmt: skip
-        load = Load(free_slots=slots, free_blocks=1000)
-        self.registry.announce(Record(join, load, self.streams, self.now_s, self.now_s))
-
-    def leave(self, worker: str) -> None:
-        record = self.registry.find(worker)
-        assert record is not None
-        self.registry.withdraw(worker, record.stream)
-
-    def report(self, worker: str, **fields: int) -> None:
-        record = self.registry.find(worker)
-        assert record is not None
-        load = replace(record.load, **fields)
-        assert self.registry.report(worker, record.stream, load, self.now_s)
-        self.dispatcher.reported(replace(record, load=load))
-
-    def want(self, prompt_len: int = 10, deadline_s: float = 60, **fields: object) -> int:
-        want = Want("r", prompt_len=prompt_len, max_new=7, deadline_s=deadline_s, **fields)
-        return self.dispatcher.open(want, self.now_s)
-
-    def progress(self, lease: int, progress: Progress) -> None:
-        self.dispatcher.progress(lease, progress, self.now_s)
-
-    def again(self, lease: int, failed: str, have: Have, attempt: int = 2) -> None:
-        self.dispatcher.again(lease, Again(attempt, failed, "test", have), self.now_s)
-
-    def answers(self, after_s: float = 0.0) -> dict[int, Answer]:
-        self.now_s += after_s
-        self.dispatcher.dispatch(self.now_s)
-        answers = dict(self.dispatcher.outbox)
-        self.dispatcher.outbox.clear()
-        return answers
-
-    def stay_alive(self, after_s: float) -> dict[int, Answer]:
-        """Let time pass while everybody keeps reporting."""
-        answers = {}
-        end_s = self.now_s + after_s
-        while self.now_s < end_s:
-            self.now_s = min(end_s, self.now_s + 1)
-            for record in self.registry.records():
-                self.report(record.join.member_id)
-            answers |= self.answers()
-        return answers
-
-
-def worker_of(answer: Answer) -> str:
-    assert isinstance(answer, PrefillAt | SkipTo | DecodeAt), answer
-    return answer.rank.worker_id
+NEUTRAL = Entry(Want("r", 1, 1, 1), 1, 0.0)  # avoids nobody
 
 
 def test_prompts_spread_over_the_workers_by_tokens_in_flight() -> None:
@@ -142,7 +72,8 @@ def test_who_waits_is_told_its_place_and_is_served_in_order() -> None:
     first, second, third = house.want(), house.want(), house.want()
     answers = house.answers()
     assert isinstance(answers[first], PrefillAt)
-    assert [answers[lease] for lease in (second, third)] == [Queued(0, 0, 1), Queued(0, 1, 1)]
+    waiting = [answers[lease] for lease in (second, third)]
+    assert [isinstance(a, Queued) and (a.ahead, a.attempt) for a in waiting] == [(0, 1), (1, 1)]
     house.dispatcher.close(first)
     house.report("prefill-1", free_slots=1)
     answers = house.answers(1)
@@ -424,6 +355,9 @@ def _live(chance: random.Random) -> None:
                 refused.add(answered)
             elif not isinstance(answer, Queued):
                 assert house.registry.find(answer.rank.worker_id) is not None
+        seen = house.dispatcher._candidates
+        as_made = seen.all(NEUTRAL, house.now_s)
+        assert as_made == [seen.of(record, None, house.now_s) for record in seen.workers()]
         for lease, entry in ledger.entries.items():
             is_waiting = lease in house.dispatcher.prompts or lease in house.dispatcher.handoffs
             needs_answer = entry.stage in (Stage.WAITING, Stage.HANDOFF)

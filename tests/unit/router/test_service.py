@@ -12,8 +12,9 @@ import pytest
 from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import BadRequest, Lost, Overloaded
-from diptych.core.ids import Incarnation, WorkerId
+from diptych.core.ids import BlockHash, Incarnation, WorkerId
 from diptych.core.phases import Phase, Role
+from diptych.engine.block_log import BlockLog
 from diptych.router.client import (
     DecodeAt,
     Fleet,
@@ -60,7 +61,8 @@ class FakeWorker:
             model="m", max_model_len=512, block_tokens=16, num_blocks=100, num_slots=slots,
         )  # fmt: skip
         self.load = Load(free_slots=slots, free_blocks=100)
-        self.reporter = Reporter(address, join, lambda: self.load)
+        self.blocks = BlockLog(capacity=4)
+        self.reporter = Reporter(address, join, lambda: self.load, block_log=self.blocks)
         self._task: asyncio.Task[None] | None = None
 
     def report(self, **fields: int) -> None:
@@ -144,6 +146,51 @@ async def test_requests_go_to_the_least_loaded_worker() -> None:
         for lease in leases:
             await lease.close()
         await client.close()
+
+
+async def test_announced_blocks_draw_their_prompt_and_a_rejoin_brings_them_again() -> None:
+    prompt = tuple(BlockHash(bytes([n]) * 16) for n in range(1, 31))
+    want_it = want(prompt_len=490, max_new=7, hashes=prompt)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    holder, other = FakeWorker(listen, "hybrid-1"), FakeWorker(listen, "hybrid-2")
+    for block in prompt:
+        holder.blocks.stored(block)
+    client = RouterClient(listen)
+    for _ in range(2):  # a router, and its successor, which starts knowing nothing
+        async with router(listen) as address:
+            for worker in (holder, other):
+                await worker.start()
+            await _holds(client, want_it, "hybrid-1")
+            holder.blocks.removed(prompt[0])  # the whole chain is of no use
+            other.blocks.stored(prompt[0])
+            for block in prompt[1:]:
+                other.blocks.stored(block)
+            for worker in (holder, other):
+                worker.report()
+            await _holds(client, want_it, "hybrid-2")
+            assert (await status(address, SOON_S)).ready
+            for worker in (holder, other):
+                await worker.stop()
+        holder, other = FakeWorker(listen, "hybrid-1"), FakeWorker(listen, "hybrid-2")
+        for block in prompt:
+            holder.blocks.stored(block)
+    await client.close()
+
+
+async def _holds(client: RouterClient, want_it: Want, worker: str) -> None:
+    """Wait until the router says that a worker has the prompt."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            async with await client.place(want_it) as lease:
+                at = await hear(lease)
+            assert isinstance(at, SkipTo)
+            if at.rank.worker_id == worker and " of 490 tokens" in at.reasons[0]:
+                computed = at.reasons[0].partition(" for ")[2].partition(" ")[0]
+                if int(computed) == 10:
+                    return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_full_house_queues_and_a_closed_lease_makes_room() -> None:

@@ -11,6 +11,8 @@ from diptych.core.phases import Phase, Role
 from diptych.router import wire
 from diptych.router.messages import (
     Again,
+    BlockChanges,
+    BlockTier,
     DecodeAt,
     Fleet,
     Have,
@@ -30,8 +32,9 @@ RANK = Rank(WorkerId("decode-1"), "127.0.0.1:7", Incarnation(2**64 - 1), 3)
 JOIN = Join(
     "decode-1", Role.DECODE, "127.0.0.1:7", Incarnation(2**63), b"n" * 16, b"l" * 16, "m",
     max_model_len=4096, block_tokens=128, num_blocks=9, num_slots=4, pid=7, http_address="h:1",
-    metrics_address="h:2",
+    metrics_address="h:2", keep_tokens=140,
 )  # fmt: skip
+HASHES = (BlockHash(b"a" * 16), BlockHash(b"b" * 16))
 COUNTED = [field.name for field in fields(Load) if field.type is int]
 LOAD = Load(**{name: number for number, name in enumerate(COUNTED, 1)}, draining=True)
 
@@ -50,10 +53,11 @@ LOAD = Load(**{name: number for number, name in enumerate(COUNTED, 1)}, draining
             priority_class="batch",
             tenant="t",
             resume=Resume(Phase.DECODE, WorkerId("p"), WorkerId("d"), 7),
+            fingerprint=b"f" * 16,
         ),
         Want("r", 9, 4, 1, resume=Resume(Phase.PREFILL)),
         Progress(Phase.PREFILL, 128, last_chunk_started=True),
-        Again(2, "decode-1", "worker_lost", Have.TICKET),
+        Again(2, "decode-1", "worker_lost", Have.TICKET, "worker_lost"),
     ],
 )
 def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> None:
@@ -74,6 +78,34 @@ def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> 
 def test_what_the_router_says_is_what_a_gateway_hears(message: wire.PlaceDown) -> None:
     sent = wire.place_down_to_pb(message).SerializeToString()
     assert wire.place_down_from_pb(pb.PlaceDown.FromString(sent)) == message
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        BlockChanges(7, HASHES, (True, False)),
+        BlockChanges(2**40, HASHES, (), BlockTier.HOST, True, True, False),
+        BlockChanges(0, is_snapshot=True, is_last=True),
+    ],
+)
+def test_what_a_cache_announces_is_what_the_index_hears(blocks: BlockChanges) -> None:
+    sent = wire.blocks_to_pb(blocks).SerializeToString()
+    assert wire.blocks_from_pb(pb.BlockChanges.FromString(sent)) == blocks
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pb.BlockChanges(hashes=b"x" * 17, stored=b"1"),
+        pb.BlockChanges(hashes=b"x" * 32, stored=b"1"),
+        pb.BlockChanges(hashes=b"x" * 16, stored=b"1", is_snapshot=True),
+        pb.BlockChanges(tier=9),
+    ],
+    ids=["half a hash", "one without its end", "a snapshot that gives up", "unknown tier"],
+)
+def test_malformed_block_changes_are_refused(blocks: pb.BlockChanges) -> None:
+    with pytest.raises(BadRequest, match=r"blocks\."):
+        wire.blocks_from_pb(blocks)
 
 
 def test_a_fleet_survives_the_wire() -> None:

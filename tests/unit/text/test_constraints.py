@@ -194,7 +194,7 @@ REFUSED: Mapping[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_enforced_is_refused_with_its_path(name: str) -> None:
+def test_t62_t68_what_cannot_be_enforced_is_refused_with_its_path(name: str) -> None:
     schema, path = REFUSED[name]
     assert refusal(of_schema(schema)).param == SCHEMA + path
 
@@ -251,7 +251,7 @@ def test_sizes_are_limited_before_anything_recurses() -> None:
             of_schema(schema)
 
 
-def test_long_chains_of_references_are_followed_without_recursion() -> None:
+def test_t62_long_chains_of_references_are_followed_without_recursion() -> None:
     names = [f"n{i}" for i in range(4_000)]
     random.Random("long chains").shuffle(names)
     defs: dict[str, object] = {

@@ -214,7 +214,7 @@ def test_numbers_keep_their_bounds(seed: int) -> None:
             assert matches(ours, spelled) == (above and below), (spelled, schema)
 
 
-def test_a_number_has_at_most_64_digits() -> None:
+def test_t69_g13_a_number_has_at_most_64_digits() -> None:
     ours = of_schema({"type": "number"})
     assert matches(ours, "9" * 64)
     assert not matches(ours, "9" * 65)
@@ -222,7 +222,7 @@ def test_a_number_has_at_most_64_digits() -> None:
     assert not matches(ours, "01")
 
 
-def test_white_space_runs_are_bounded() -> None:
+def test_t69_g13_white_space_runs_are_bounded() -> None:
     ours = of_schema({"type": "object"})
     assert matches(ours, "{" + " " * 20 + "}")
     assert not matches(ours, "{" + " " * 41 + "}")
@@ -230,7 +230,7 @@ def test_white_space_runs_are_bounded() -> None:
     assert not matches(ours, "{}\n")
 
 
-def test_properties_come_in_order_and_further_ones_last() -> None:
+def test_t70_properties_come_in_order_and_further_ones_last() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "null"}, "b": {"type": "null"}, "c": {"type": "null"}},
@@ -262,7 +262,7 @@ def test_many_properties_are_told_from_further_ones_by_their_first_letters() -> 
     assert not matches(many, '{"other":1,"property_299":1}')
 
 
-def test_a_strict_schema_has_only_its_properties() -> None:
+def test_t70_a_strict_schema_has_only_its_properties() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "object"}}}
     for is_strict in (True, False):
         inner = {"name": "it", "schema": schema, "strict": is_strict}
@@ -279,7 +279,7 @@ def test_a_property_that_only_required_names_is_demanded() -> None:
     assert not matches(ours, '{"a":1}')
 
 
-def test_enums_keep_their_type_and_their_characters() -> None:
+def test_t72_enums_keep_their_type_and_their_characters() -> None:
     ours = of_schema({"type": "string", "enum": ["é/", 1, 'a"\n']})
     assert matches(ours, '"é/"')
     assert matches(ours, '"a\\"\\n"')

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from diptych.gateway import app
 from diptych.gateway.admin import app as admin_app
 from diptych.gateway.admin.entrance import Entrance
 from diptych.gateway.admin.site import Levels, Site
+from diptych.gateway.admin.watch import Watch
 from diptych.gateway.tenancy.desk import Actor, Wish
 from diptych.gateway.tenancy.keys import Scope
 from diptych.gateway.tenancy.office import Plan, open_office
 from diptych.router.client import Fleet, Join, Load, Member
+from diptych.text.markers import Marker
 
 BY = Actor("tester", "here")
 FLEET = Fleet(
@@ -33,7 +37,7 @@ FLEET = Fleet(
 class Admin:
     """An operator's view: `http` is the admin port, `public` the other one."""
 
-    def __init__(self, site: Any, office: Any) -> None:
+    def __init__(self, site: Any, office: Any, **neighbours: Any) -> None:
         self.site = site
         self.office = office
         self.fleet: Fleet | None = FLEET
@@ -46,9 +50,11 @@ class Admin:
             on_load=lambda: self.loads.append(office.door.is_held),
             settings={"port": 8000, "cluster_secret": "**********"},
             version=lambda: "fp_1",
+            **neighbours,
         )
+        self.watch = Watch(parts, period_s=0.1)
         entrance = Entrance(office.admin_authentication, office.peers, is_local=True)
-        self.app = admin_app.build(parts, entrance, self.levels)
+        self.app = admin_app.build(parts, entrance, self.levels, self.watch)
         public = app.build(site.served, site.traffic, site.pipeline, lambda: True, office.door)
         self.http = _client(self.app, "http://127.0.0.1:9")
         self.public = _client(public, "http://gateway")
@@ -78,13 +84,24 @@ def _client(application: Any, url: str) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def admin(serve: Any, tmp_path: Path) -> AsyncIterator[Admin]:
-    from diptych.text.markers import Marker
+def admin_with(serve: Any, tmp_path: Path) -> Any:
+    """Makes an admin API with more fields of Site, as an async context."""
+    return partial(_open, serve, tmp_path)
 
-    office = await open_office(Plan(tmp_path, b"cluster secret"))
+
+@pytest.fixture
+async def admin(admin_with: Any) -> AsyncIterator[Admin]:
+    async with admin_with() as made:
+        yield made
+
+
+@asynccontextmanager
+async def _open(serve: Any, folder: Path, **neighbours: Any) -> AsyncIterator[Admin]:
+    office = await open_office(Plan(folder, b"cluster secret"))
     working = asyncio.create_task(office.clerk.run())
-    made = Admin(serve("one two three four", Marker.EOS), office)
+    made = Admin(serve("one two three four", Marker.EOS), office, **neighbours)
     yield made
+    made.watch.close()
     made.levels.close()
     await made.http.aclose()
     await made.public.aclose()

@@ -272,8 +272,7 @@ async def test_data_of_a_key_or_a_user_is_deleted_with_a_receipt(admin: Any) -> 
 async def test_what_this_deployment_cannot_do_says_so(admin: Any) -> None:
     await admin.log_in()
     for method, path in (
-        ("POST", "/workers/w/drain"),
-        ("POST", "/scale"),
+        ("POST", "/workers/w/restart"),
         ("POST", "/cache/flush"),
         ("PATCH", "/config"),
         ("GET", "/operations/o"),

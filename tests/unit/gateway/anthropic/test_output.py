@@ -3,6 +3,7 @@
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,5 +87,15 @@ def test_a_call_that_never_ended_has_no_input() -> None:
     for piece in (CallStart(0, "f"), CallArguments(0, '{"a": "b')):
         blocks.take(piece)
     blocks.finish()
+    (block,) = orjson.loads(orjson.dumps(blocks.content))
+    assert block["input"] == {}
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, ', "[1]", "", '{"a": 1} {}', '{"a": NaN}'])
+def test_a_call_whose_arguments_are_no_object_has_no_input(text: str) -> None:
+    """A grammar's values, and very long ones, were passed on unread."""
+    blocks = Blocks("signed")
+    for piece in (CallStart(0, "f"), CallArguments(0, text), CallEnd(0)):
+        blocks.take(piece)
     (block,) = orjson.loads(orjson.dumps(blocks.content))
     assert block["input"] == {}

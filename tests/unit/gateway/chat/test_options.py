@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -224,3 +225,15 @@ async def test_the_number_of_choices_is_the_operators(serve: Any) -> None:
     assert (await few.ask(n=3)).json()["error"]["code"] == "invalid_value"
     many = serve("x", EOS, policy=Policy(max_n=20))
     assert len((await many.ask(n=20)).json()["choices"]) == 20
+
+
+@pytest.mark.parametrize("name", ["org/tiny", "a/b/c", "größe/x"])
+async def test_t104_a_model_is_found_though_its_name_has_slashes(serve: Any, name: str) -> None:
+    site = serve("x", EOS, policy=Policy(aliases=(Alias(name),)))
+    for spelled in (name, quote(name), quote(name, safe="")):
+        reply = await site.http.get(f"/v1/models/{spelled}")
+        assert (reply.status_code, reply.json()["id"]) == (200, name)
+    assert (await site.ask(model=name)).status_code == 200
+    assert (await site.http.get("/v1/models/org/nobody")).json()["error"]["code"] == (
+        "model_not_found"
+    )

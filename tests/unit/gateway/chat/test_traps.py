@@ -67,7 +67,7 @@ async def prompt_of(messages: Iterable[Any], **fields: Any) -> str:
     model = served.load(TINY, "tiny", b"master", lambda: None)
     try:
         body = {"model": "tiny", "messages": list(messages), **fields}
-        return spell(await segments_of(read_chat(body)[0], model))
+        return spell(await segments_of(read_chat(body)[0]))
     finally:
         model.close()
 
@@ -504,13 +504,13 @@ async def test_t98_an_image_may_be_spelled_in_every_way(serve: Any, url: Any, ro
     message = {"role": role, "content": content, "tool_call_id": "c0"}
     history = [USER, calling("{}"), message] if role == "tool" else [message]
     request, _ = read_chat({"model": "tiny", "messages": history, "tools": TOOLS})
-    ids = model.tokenizer.encode(await segments_of(request, model))
+    ids = model.tokenizer.encode(await segments_of(request))
     start = model.tokenizer.vocab_size
     run = [token for token in ids if token >= start]
     assert run == list(image_of(640, 480).token_ids(start))
     low = look({"url": png(4000, 3000), "detail": "low"})
     request, _ = read_chat({"model": "tiny", "messages": [{"role": "user", "content": [low]}]})
-    ids = model.tokenizer.encode(await segments_of(request, model))
+    ids = model.tokenizer.encode(await segments_of(request))
     assert sum(token >= start for token in ids) == 194
 
 
@@ -546,7 +546,7 @@ async def test_t99_a_typed_placeholder_is_text_and_every_image_has_its_place(ser
         {"type": "text", "text": typed}, look(png(9, 9)), look(png(999, 99)),
     ]  # fmt: skip
     request, _ = read_chat({"model": "tiny", "messages": [{"role": "user", "content": content}]})
-    segments = await segments_of(request, model)
+    segments = await segments_of(request)
     ids = model.tokenizer.encode(segments)
     vocab = model.tokenizer.vocab_size
     assert model.tokenizer.find(Marker.IMAGE) not in ids

@@ -185,6 +185,16 @@ async def test_each_prompt_counts_what_of_it_was_cached_once(serve: Any, complet
     )
 
 
+async def test_usage_tells_where_in_the_cache_the_prompts_were(serve: Any, complete: Any) -> None:
+    site = serve("x", EOS, cached_tokens=2, cached_disk=1)
+    usage = (await complete(site, ["one", "two"], n=2)).json()["usage"]
+    assert usage["prompt_tokens_details"] == {
+        "cached_tokens": 4, "cached_tokens_by_tier": {"device": 2, "memory": 0, "disk": 2},
+    }  # fmt: skip
+    events = (await complete(site, stream=True, stream_options={"include_usage": True})).text
+    assert '"cached_tokens_by_tier":{"device":1,"memory":0,"disk":1}' in events
+
+
 @pytest.mark.parametrize("tokens_a_step", [1, 3, 50])
 async def test_a_stop_string_ends_plain_text(serve: Any, complete: Any, tokens_a_step: int) -> None:
     site = serve("\n\none. STOP two", EOS, tokens_a_step=tokens_a_step)

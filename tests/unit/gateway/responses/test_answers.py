@@ -372,7 +372,7 @@ async def test_t24_a_silent_stream_says_again_that_it_is_in_progress(client: Any
     patience = Patience(headers_s=0.02, silence_s=0.02, no_op_s=0.04)
     asked = client("one two", EOS, patience=patience)
     asked.site.hops.holds = {"first"}
-    asyncio.get_running_loop().call_later(0.15, asked.site.hops.release)
+    asyncio.get_running_loop().call_later(0.6, asked.site.hops.release)
     reply = await asked.post(stream=True, **ANSWER)
     assert reply.text.startswith(": keep-alive\n\n")
     events = asked.parse(reply.text)

@@ -110,7 +110,7 @@ async def test_a_key_without_the_scope_or_the_model_is_forbidden(guard: Guard) -
     assert (await guarded.ask(key, model="none")).status_code == 404
 
 
-async def test_requests_a_minute_are_limited_and_told(guard: Guard) -> None:
+async def test_t105_requests_a_minute_are_limited_and_told(guard: Guard) -> None:
     guarded = guard("x", EOS)
     key = await guarded.key(requests_per_min=3)
     for left in (2, 1, 0):

@@ -1,0 +1,59 @@
+"""`diptych status --watch`: the tables, drawn again whenever the router says something."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from diptych.core.errors import DiptychError, NotFound
+from diptych.router import client as router
+from diptych.supervisor.console import TABLE_WIDTH, picture
+from diptych.supervisor.folder import State
+from diptych.supervisor.status import describe
+from diptych.transport.channel import Backoff
+
+PERIOD_S = 1.0
+
+
+def run(data_dir: Path, *, as_json: bool) -> None:
+    """Until Ctrl-C, or the platform ends; NotFound if there is none."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_print(data_dir) if as_json else _draw(data_dir))
+
+
+async def statuses(data_dir: Path, period_s: float = PERIOD_S) -> AsyncIterator[dict[str, Any]]:
+    """What `gather` makes, as long as a platform runs on the folder."""
+    if State.read(data_dir) is None:
+        raise NotFound(f"nothing is running on {data_dir}")
+    backoff = Backoff(first_s=0.5, cap_s=2.0)
+    while (state := State.read(data_dir)) is not None:
+        try:
+            async for fleet in router.watch(state.router, period_s):
+                backoff.succeeded()
+                if (now := State.read(data_dir)) is None:
+                    return
+                yield describe(now, data_dir, fleet)
+        except DiptychError as error:
+            yield describe(state, data_dir, error)
+        await asyncio.sleep(backoff.failed())
+
+
+async def _draw(data_dir: Path) -> None:
+    console = Console(highlight=False)
+    console.width = max(console.width, TABLE_WIDTH)
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        async for status in statuses(data_dir):
+            live.update(picture(status), refresh=True)
+
+
+async def _print(data_dir: Path) -> None:
+    """A line each: for programs."""
+    async for status in statuses(data_dir):
+        sys.stdout.write(json.dumps(status) + "\n")
+        sys.stdout.flush()
