@@ -79,7 +79,9 @@ class _Lease:
         if last_chunk_started:
             self._said.put_nowait(DecodeAt(self._first(self._rota.decode), (), self._attempt))
 
-    async def again(self, attempt: int, failed_worker: str, why: str, have: Have) -> None:
+    async def again(
+        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+    ) -> None:
         self._rota.agains.append((failed_worker, have))
         self._attempt = attempt
         self._blamed.add(failed_worker)

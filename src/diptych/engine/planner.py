@@ -188,11 +188,12 @@ class Planner:
             if request.cached is None:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)
-                self.hit_tokens_total += min(hit.length, len(request.generation.prompt))
+                cached = min(hit.length, len(request.generation.prompt))
+                self.hit_tokens_total += cached
                 self.resumed_total += bool(request.generation.forced)
                 self.snapshots_total += bool(hit.slot)
                 for tier in TIERS if request.brought else ():
-                    tokens = brought(request, hit.length, self._limits.grain, tier)
+                    tokens = brought(request, cached, self._limits.grain, tier)
                     self.brought_tokens_total[tier] += tokens
         self._compute(request, cut(request, draft.budget), draft)
         return True

@@ -167,7 +167,7 @@ def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second
     journey = begin(*AT_START)
     gone = Lost("silence", code=TICKET_GONE)
     effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS)
+    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS, TICKET_GONE)
     for event in (
         on.PlacedPrefill(2, P2),
         on.Accepted(2, b"t"),
@@ -177,7 +177,7 @@ def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second
     ):
         journey.handle(event, 1.0)
     effects = journey.handle(on.Failed(2, Station.DECODE, gone), 1.0)
-    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS)
+    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS, TICKET_GONE)
 
 
 def test_three_lost_workers_are_enough() -> None:
