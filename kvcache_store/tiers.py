@@ -14,6 +14,7 @@ from diptych.core.ids import BlockHash, Incarnation
 from diptych.core.index_events import IndexLog
 from diptych.kvcache_store.disk import DiskTier
 from diptych.kvcache_store.disk_reads import READ_S, DiskReads
+from diptych.kvcache_store.format import align, extent_head_bytes
 from diptych.kvcache_store.items import NOWHERE, Found, Item, Origin, Tier
 from diptych.kvcache_store.memory import Held, Lump, MemoryTier
 from diptych.kvcache_store.pins import LONGEST_S, Pins
@@ -190,7 +191,7 @@ class Tiers:
             kept = Kept(retention, day_of(self._clock()))
             held = self.slots.put(items, kept, admission)
             return Put(retention, len(items) - len(held), None)
-        retention = self._granted(retention, sum(len(item.payload) for item in items))
+        retention = self._granted(retention, _disk_bytes(items))
         self.counts.put += len(items)
         again = {i.name for i in items if self.memory.find(i.kind, i.name, i.origin)}
         kept = Kept(retention, day_of(self._clock()))
@@ -346,3 +347,9 @@ def _unsettle(done: "asyncio.Future[bool]", held: Sequence[Held]) -> None:
     if done.cancelled() or not done.result():
         for one in held:
             one.is_settled = False
+
+
+def _disk_bytes(items: Sequence[Item]) -> int:
+    """What parts take on disk, side by side."""
+    payload_bytes = sum(len(item.payload) for item in items)
+    return align(extent_head_bytes(len(items)) + payload_bytes)

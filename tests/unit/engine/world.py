@@ -412,7 +412,7 @@ class World:
         )
         if load is None:
             return
-        begun = self.ledger.begin_import(missing, load)
+        begun = self.ledger.begin_import(missing.request, load)
         if begun is None:
             self.brought["refused"] += 1
             return

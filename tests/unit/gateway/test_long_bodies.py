@@ -70,7 +70,7 @@ async def test_t93_the_loop_goes_on_while_many_messages_are_read(
         await asyncio.sleep(0.001)
         longest_s, turn_s = max(longest_s, time.monotonic() - turn_s), time.monotonic()
     assert asked.result().status_code == 200
-    assert longest_s < (turn_s - began_s) / 2
+    assert longest_s < 0.8 * (turn_s - began_s)  # in the loop it would be nearly all of it
 
 
 async def test_bodies_without_images_are_shorter(serve: Any) -> None:
