@@ -15,7 +15,7 @@ import uvicorn
 import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from diptych.core.phases import Role
@@ -51,7 +51,13 @@ def bare(port: int, tokens: int) -> None:
         await request.json()
         return StreamingResponse(chunks(), media_type="text/event-stream")
 
-    application = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+    async def alive(request: Request) -> JSONResponse:
+        """Routers ask for all kinds of things before they send anything."""
+        models = [{"id": MODEL, "object": "model"}]
+        return JSONResponse({"status": "ok", "model_path": MODEL, "object": "list", "data": models})
+
+    posts = Route("/v1/chat/completions", answer, methods=["POST"])
+    application = Starlette(routes=[posts, Route("/{path:path}", alive, methods=["GET"])])
     config = uvicorn.Config(application, port=port, log_level="error", access_log=False)
     uvicorn.Server(config).run()
 
