@@ -224,6 +224,7 @@ def peer_figures(options: argparse.Namespace, folder: Path, console: Console) ->
     figures: list[Figure] = []
     for peer in peer_commands(options.peers, 0, ""):
         with bare(options.tokens, folder) as worker:
+            wait_for(worker)  # some give up on a worker that is not there when they start
             port = free_port()
             command = peer_commands(options.peers, port, worker)[peer]
             try:
