@@ -16,6 +16,8 @@ from diptych.testing.collector import Collector, Received, collector
 from diptych.testing.platform import CLI, MODEL, Platform, environment, platform
 
 PROMPT = "The lighthouse keeper counted the waves until the numbers ran out. " * 12
+# So much that no decode worker may compute it, however much it holds of what comes before.
+TAIL = "Then the fog came in, and nobody could tell the sea from the sky. " * 12
 MAX_TOKENS = 6
 
 
@@ -34,8 +36,8 @@ def traces() -> Iterator[Collector]:
 def asked(
     tmp_path_factory: pytest.TempPathFactory, traces: Collector
 ) -> Iterator[tuple[Platform, httpx.Response]]:
-    """A split platform that has answered one prompt twice, and refused a third; the second answer
-    belongs to a trace of its client."""
+    """A split platform that has answered a prompt and a longer one that begins with it, and refused
+    a third; the second answer belongs to a trace of its client."""
     flags = ("--log-format", "json", "--metrics-alias", "vllm", "--otlp-endpoint", traces.endpoint)
     with platform(tmp_path_factory.mktemp("data"), *flags) as started:
         ask = {
@@ -47,7 +49,8 @@ def asked(
         }
         url = f"{started.base_url}/v1/chat/completions"
         assert httpx.post(url, json=ask, timeout=60).status_code == 200
-        reply = httpx.post(url, json=ask, headers=TRACED, timeout=60)
+        longer = ask | {"messages": [{"role": "user", "content": PROMPT + TAIL}]}
+        reply = httpx.post(url, json=longer, headers=TRACED, timeout=60)
         assert reply.status_code == 200
         assert httpx.post(url, json=ask | {"max_tokens": -1}, timeout=60).status_code == 400
         started.wait_for_baseline()
