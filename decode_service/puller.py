@@ -14,7 +14,7 @@ from diptych.core.request import Generation
 from diptych.core.ticket import Ticket, unseal
 from diptych.engine.port import EnginePort, Pages
 from diptych.prefill_service.client import HolderClient
-from diptych.transport.channel import Backoff
+from diptych.transport.channel import Backoff, Dial, connect
 from diptych.transport.frames import BadFrame, Fault, PartKind, Place, Receiver
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,7 @@ class Puller:
         silence_s: float = SILENCE_S,
         renew_every_s: float = RENEW_EVERY_S,
         on_transfer: Callable[[Transfer], None] = lambda transfer: None,
+        dial: Dial = connect,
     ) -> None:
         self._engine = engine
         self._worker_id = worker_id
@@ -67,6 +68,7 @@ class Puller:
         self._silence_s = silence_s
         self._renew_every_s = renew_every_s
         self._on_transfer = on_transfer
+        self._dial = dial
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._holders: dict[str, HolderClient] = {}
         self._using: dict[str, int] = {}
@@ -194,7 +196,9 @@ class Puller:
 
     @asynccontextmanager
     async def _holder(self, address: str) -> AsyncIterator[HolderClient]:
-        holder = self._holders.pop(address, None) or HolderClient(address, self._worker_id)
+        holder = self._holders.pop(address, None) or HolderClient(
+            address, self._worker_id, dial=self._dial
+        )
         self._holders[address] = holder  # last in the order of use
         self._using[address] = self._using.get(address, 0) + 1
         try:

@@ -19,6 +19,7 @@ from diptych.kvcache_store.node import Node
 from diptych.kvcache_store.placement import LOOKED_AT, SEGMENT_BLOCKS, ranked, segment_key
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Place, Run
+from diptych.transport.channel import Dial, connect
 from diptych.transport.frames import BlockWriter, Part, PartKind
 
 LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
@@ -50,9 +51,10 @@ class StoreClient:
         lookup_s: float = LOOKUP_S,
         unsent_bytes: int = UNSENT_BYTES,
         transport: Transport = Transport.AUTO,
+        dial: Dial = connect,
     ) -> None:
         self.counts = ClientCounts()
-        self._nodes = {address: Node(address, worker_id, transport) for address in addresses}
+        self._nodes = {address: Node(address, worker_id, transport, dial) for address in addresses}
         self._lookup_s = lookup_s
         self._unsent_limit = unsent_bytes
         self._unsent_bytes = 0

@@ -17,7 +17,7 @@ from diptych.kvcache_store.remote_desk import RemoteDesk
 from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
 from diptych.kvcache_store.transfers import Fetched, Hit, Outcome, Run
-from diptych.transport.channel import connect, deadline
+from diptych.transport.channel import Dial, connect, deadline
 from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
@@ -63,9 +63,14 @@ class StoreTier:
     """
 
     def __init__(
-        self, addresses: Sequence[str], worker_id: WorkerId, *, lookup_s: float = LOOKUP_S
+        self,
+        addresses: Sequence[str],
+        worker_id: WorkerId,
+        *,
+        lookup_s: float = LOOKUP_S,
+        dial: Dial = connect,
     ) -> None:
-        self._client = StoreClient(addresses, worker_id, lookup_s=lookup_s)
+        self._client = StoreClient(addresses, worker_id, lookup_s=lookup_s, dial=dial)
         self._namespace = self._layout_hash = b""
         self._waiting: asyncio.Queue[Run | Snapshot] = asyncio.Queue()
         self._waiting_bytes = 0
@@ -178,9 +183,9 @@ class StoreTier:
         return Whose(self._namespace, self._layout_hash, owner.scope, owner.tenant)
 
 
-async def stats(address: str, timeout_s: float) -> Stats:
+async def stats(address: str, timeout_s: float, *, dial: Dial = connect) -> Stats:
     """What a node holds; Lost or Expired if it does not answer."""
-    async with connect(address) as channel, deadline(timeout_s, f"the store at {address}"):
+    async with dial(address) as channel, deadline(timeout_s, f"the store at {address}"):
         return await RemoteDesk(channel).stats()
 
 

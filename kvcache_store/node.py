@@ -15,7 +15,7 @@ from diptych.kvcache_store import placement, wire
 from diptych.kvcache_store.links import Links, Transport
 from diptych.kvcache_store.messages import Fetch, Life, LookedUp, Stored, Wanted, Whose
 from diptych.transport.blocks import FrameSender, pull_blocks
-from diptych.transport.channel import Backoff, call, connect, deadline
+from diptych.transport.channel import Backoff, Dial, call, deadline
 from diptych.transport.errors import from_rpc
 from diptych.transport.frames import (
     PARTS_A_FRAME,
@@ -46,12 +46,12 @@ class Got:
 class Node:
     """Calls to one store. Small calls and bulk never share a connection."""
 
-    def __init__(self, address: str, worker_id: WorkerId, transport: Transport) -> None:
+    def __init__(self, address: str, worker_id: WorkerId, transport: Transport, dial: Dial) -> None:
         self.address = address
         self.is_up = True  # until it proves otherwise
         self._worker_id = worker_id
-        self._control = connect(address)
-        self._bulk = connect(address)
+        self._control = dial(address)
+        self._bulk = dial(address)
         self._links = Links(self._bulk, address, transport)
         self._stub = wire.stub(self._control)
         self._life: Life | None = None

@@ -12,7 +12,7 @@ from diptych.core.request import Generation
 from diptych.core.step import Row
 from diptych.prefill_service.wire import is_valid, prefill_to_pb, request_to_pb
 from diptych.transport.blocks import Pulled, pull_blocks
-from diptych.transport.channel import call, connect, deadline
+from diptych.transport.channel import Dial, call, connect, deadline
 from diptych.transport.frames import Receiver
 from diptych.transport.session import Conversation, SessionPool
 from diptych.transport.wire import row_from_pb
@@ -123,10 +123,10 @@ class PrefillClient:
 class HolderClient:
     """Fetches KV from one prefill worker; small calls and bulk frames never share a connection."""
 
-    def __init__(self, address: str, worker_id: WorkerId) -> None:
+    def __init__(self, address: str, worker_id: WorkerId, *, dial: Dial = connect) -> None:
         self._worker_id = worker_id
-        self._control = connect(address)
-        self._bulk = connect(address)
+        self._control = dial(address)
+        self._bulk = dial(address)
         self._stub = BlocksStub(self._control)  # type: ignore[no-untyped-call]
 
     async def pull(self, ticket: bytes, receiver: Receiver, *, silence_s: float) -> Pulled:

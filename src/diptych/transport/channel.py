@@ -32,8 +32,11 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+Dial = Callable[[str], grpc.aio.Channel]
+
+
 def connect(address: str) -> grpc.aio.Channel:
-    """A connection of its own to `host:port`; made on first use."""
+    """A connection of its own to `host:port`, without TLS; made on first use."""
     return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
 

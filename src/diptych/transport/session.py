@@ -17,7 +17,7 @@ from diptych.contract.worker_pb2_grpc import BlocksStub, WorkerStub
 from diptych.core.errors import Broken, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Incarnation, Key, Rank
 from diptych.telemetry.traces import traceparent_var
-from diptych.transport.channel import Backoff, connect, deadline
+from diptych.transport.channel import Backoff, Dial, connect, deadline
 from diptych.transport.errors import from_rpc
 from diptych.transport.outbox import Outbox
 from diptych.transport.wire import error_from_pb, key_from_pb
@@ -79,12 +79,14 @@ class Conversation:
 class Session:
     """One stream to one life of a worker."""
 
-    def __init__(self, rank: Rank, gateway_id: str, silence_s: float, unused_s: float) -> None:
+    def __init__(
+        self, rank: Rank, gateway_id: str, silence_s: float, unused_s: float, dial: Dial
+    ) -> None:
         self.rank = rank
         self._gateway_id = gateway_id
         self._silence_s = silence_s
         self._unused_s = unused_s
-        self._channel = connect(rank.address)
+        self._channel = dial(rank.address)
         self._outbox: Outbox[pb.SessionUp] = Outbox(UNSENT_BYTES)
         self._conversations: dict[Key, Conversation] = {}
         self._run: asyncio.Task[None] | None = None
@@ -244,9 +246,15 @@ class SessionPool:
     """Sessions by worker: opened on demand, closed when unused, replaced when dead."""
 
     def __init__(
-        self, gateway_id: str, *, silence_s: float = SILENCE_S, unused_s: float = UNUSED_S
+        self,
+        gateway_id: str,
+        *,
+        silence_s: float = SILENCE_S,
+        unused_s: float = UNUSED_S,
+        dial: Dial = connect,
     ) -> None:
         self._gateway_id = gateway_id
+        self._dial = dial
         self._silence_s = silence_s
         self._unused_s = unused_s
         self._open: dict[tuple[str, Incarnation], Session] = {}
@@ -288,7 +296,7 @@ class SessionPool:
         gate = self._gates.get(name)
         if gate is not None:
             await asyncio.sleep(max(0.0, gate.not_before_s - loop.time()))
-        session = Session(rank, self._gateway_id, self._silence_s, self._unused_s)
+        session = Session(rank, self._gateway_id, self._silence_s, self._unused_s, self._dial)
         try:
             await session.open(self._ended)
         except DiptychError:

@@ -9,6 +9,7 @@ import re
 import signal
 import ssl
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -244,6 +245,18 @@ class Terminal:
     def types(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
+    async def interrupts(self) -> None:
+        """Ctrl-C once the prompt waits: readline looks at no signal between drawing and waiting."""
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.to_thread(wait_asleep, self.process.pid)
+        self.process.send_signal(signal.SIGINT)
+
+
+def wait_asleep(pid: int) -> None:
+    """Until the process waits for something."""
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)
+
 
 @asynccontextmanager
 async def terminal(*arguments: str) -> AsyncIterator[Terminal]:
@@ -287,9 +300,9 @@ async def test_a_person_talks_stops_an_answer_and_leaves(gateway: ScriptedGatewa
         person.types("\n")
         await person.shows(r"three\..*> ")
         assert "Again" in gateway.heard
-        person.process.send_signal(signal.SIGINT)
+        await person.interrupts()
         await person.shows("once more leaves.*> ")
-        person.process.send_signal(signal.SIGINT)
+        await person.interrupts()
         async with asyncio.timeout(LIMIT_S):
             assert await person.process.wait() == 130
 
