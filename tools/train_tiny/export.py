@@ -13,6 +13,7 @@ from torch import Tensor
 
 from diptych.model.checkpoint import SINGLE_FILE
 from diptych.model.inventory import inventory
+from diptych.model.manifest import write_sums
 from diptych.model.noise import store
 from diptych.model.spec import ModelSpec
 
@@ -36,6 +37,7 @@ def main() -> None:
     tensors = stored(ModelSpec.load(options.model), state["parameters"])
     save_file(tensors, file, metadata={"format": "pt", "steps": str(state["step"])})
     file.chmod(0o644)
+    write_sums(options.model)
     print(f"{file}: {file.stat().st_size:,} bytes")
 
 

@@ -33,8 +33,7 @@ from diptych.engine.tier import OpenTier
 from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Observer
 from diptych.engine.unsaid import unsaid
-from diptych.model import weights
-from diptych.model.checkpoint import manifest_digest
+from diptych.model import manifest, weights
 from diptych.model.ngrams import TOKENIZER_FILE
 from diptych.model.numerics import NUMERICS
 from diptych.model.spec import ModelSpec
@@ -116,6 +115,7 @@ def build_parts(
     mode = NUMERICS[options.numerics]
     layout = arrange(spec, mode, options.block_tokens)
     sizes = Sizes.of(options, spec, layout)
+    digest = manifest.verify(checkpoint)
     loaded = weights.load(checkpoint, spec, mode)
     arenas = Arenas(
         layout,
@@ -132,7 +132,7 @@ def build_parts(
     runner = Runner(spec, loaded, mode, arenas, sampler, compact=options.replay == "compact")
     namespace = blocks.namespace(
         model=model_name,
-        weights=manifest_digest(checkpoint),
+        weights=digest,
         tokenizer=hashlib.blake2b(tokenizer, digest_size=blocks.HASH_BYTES).digest(),
         layout=layout.digest,
         grain=options.block_tokens,

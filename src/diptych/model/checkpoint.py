@@ -1,8 +1,6 @@
-"""A checkpoint folder on disk: `config.json`, safetensors shards, their headers, their identity."""
+"""A checkpoint folder on disk: `config.json`, safetensors shards, their headers."""
 
-import hashlib
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,26 +65,9 @@ class Checkpoint:
         return tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
 
 
-def manifest_digest(folder: Path | str) -> bytes:
-    """BLAKE2b-128 of what the folder says it holds: index file, shard names, sizes and headers.
-
-    Two folders with the same digest have the same tensors at the same places; the values
-    themselves are not read (that takes minutes at the released size).
-    """
-    folder = Path(folder)
-    state = hashlib.blake2b(digest_size=16)
-
-    def add(label: str, content: bytes) -> None:
-        state.update(struct.pack("<QQ", len(label.encode()), len(content)))
-        state.update(label.encode() + content)
-
-    index = folder / INDEX_FILE
-    if index.exists():
-        add("index", index.read_bytes())
-    for file in _shards(folder, _weight_map(folder)):
-        add(f"size/{file.name}", struct.pack("<Q", file.stat().st_size))
-        add(f"header/{file.name}", _header(file))
-    return state.digest()
+def weight_files(folder: Path) -> list[Path]:
+    """The shards of a folder; Misconfigured if one is missing."""
+    return _shards(folder, _weight_map(folder))
 
 
 def _weight_map(folder: Path) -> dict[str, str] | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from diptych.model.checkpoint import INDEX_FILE
 from diptych.model.inventory import Entry, Storage, inventory
+from diptych.model.manifest import write_sums
 from diptych.model.quant import FP8_G32, MXFP4_G32, encode_fp8_blocks
 from diptych.model.spec import CONFIG_FILE, ModelSpec
 from diptych.model.weights import scale_name
@@ -66,6 +67,7 @@ def write(folder: Path | str, seed: int = 0) -> Path:
         for asset in (resources.files("diptych") / "assets" / "noise").iterdir():
             (draft / asset.name).write_bytes(asset.read_bytes())
         _write_shards(draft, draw(ModelSpec.load(draft), seed))
+        write_sums(draft)
         draft.chmod(0o755)
         for file in draft.iterdir():
             file.chmod(0o644)

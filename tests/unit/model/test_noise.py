@@ -6,8 +6,7 @@ import os
 import pytest
 import torch
 
-from diptych.model import noise, weights
-from diptych.model.checkpoint import manifest_digest
+from diptych.model import manifest, noise, weights
 from diptych.model.numerics import NUMERICS
 from diptych.model.spec import ModelSpec
 
@@ -22,7 +21,7 @@ def test_the_same_seed_writes_the_same_bytes(folder, tmp_path):
     names = sorted(os.listdir(folder))
     assert sorted(os.listdir(again)) == names
     assert filecmp.cmpfiles(folder, again, names, shallow=False) == (names, [], [])
-    assert manifest_digest(again) == manifest_digest(folder)
+    assert manifest.verify(again) == manifest.verify(folder)
 
 
 def test_another_seed_draws_other_weights(folder):
