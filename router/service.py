@@ -78,8 +78,9 @@ class RouterService(pb_grpc.RouterServicer):
         reader = asyncio.create_task(self._read_place(lease, requests))
         reader.add_done_callback(lambda _: answers.put_nowait(None))
         try:
-            await context.send_initial_metadata(())  # the lease is open
             self._pump()
+            if answers.empty():
+                await context.send_initial_metadata(())  # the lease is open; else an answer says so
             while (answer := await answers.get()) is not None:
                 if isinstance(answer, PrefillAt | SkipTo) and answer.attempt == want.attempt:
                     self._waits.labels(want.priority_class or "normal").observe(_now_s() - opened_s)

@@ -194,17 +194,22 @@ async def through_ours(client: Client, folder: Path) -> AsyncIterator[tuple[Ask,
             await client.ready(f"http://127.0.0.1:{port}")
         placer = RouterClient(address)
         number = 0
+        closing: set[asyncio.Task[None]] = set()
 
         async def ask(text: str, blocks: Sequence[BlockHash]) -> dict[str, object]:
             nonlocal number
             number += 1
             want = Want(str(number), len(text), 1, 60.0, hashes=tuple(blocks))
-            async with await placer.place(want) as lease:
+            lease = await placer.place(want)
+            try:
                 async for answer in lease:
                     if isinstance(answer, SkipTo):
                         reply = await client.post(f"http://{answer.rank.address}", text)
                         await lease.progress(Phase.DECODE, 1)
                         return reply
+            finally:  # as in a gateway, the answer does not wait for the goodbye
+                closing.add(ended := asyncio.create_task(lease.close()))
+                ended.add_done_callback(closing.discard)
             raise AssertionError("the router ended the lease")
 
         async def direct(text: str, blocks: Sequence[BlockHash]) -> dict[str, object]:
@@ -213,6 +218,7 @@ async def through_ours(client: Client, folder: Path) -> AsyncIterator[tuple[Ask,
         try:
             yield ask, direct
         finally:
+            await asyncio.gather(*closing)
             await placer.close()
 
 
