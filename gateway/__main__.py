@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import uvloop
 
-from diptych.config import GatewaySettings, addresses_of, secrets_of
+from diptych.config import GatewaySettings, addresses_of, routes_of, secrets_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.decode_service.client import DecodeClient
@@ -117,6 +117,7 @@ def _office_plan(
         usage_days=settings.usage_days,
         audit_days=settings.audit_days,
         num_gateways=num_gateways,
+        routes=routes_of(settings.route_retention),
     )
 
 

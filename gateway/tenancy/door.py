@@ -3,11 +3,14 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 from diptych.core.errors import Broken, DiptychError, Overloaded
+from diptych.core.request import RETENTIONS
 from diptych.gateway.body import check_size
 from diptych.gateway.errors import ClientGone, is_anthropic
 from diptych.gateway.playground import PREFIX
@@ -41,12 +44,14 @@ class Door:
         clerk: Clerk,
         peers: Peers,
         user_key: bytes,
+        routes: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._authentication = authentication
         self._book = book
         self._clerk = clerk
         self._peers = peers
         self._user_key = user_key
+        self._routes = routes  # pattern of paths, retention class
         self.is_held = False  # an operator lets nobody in
 
     async def pass_through(self, app: App, scope: Message, receive: Receive, send: Send) -> None:
@@ -57,6 +62,7 @@ class Door:
         check_size(headers)
         caller = await self._authentication.identify(headers, self._peers.address_of(scope))
         path = scope["path"]
+        caller = replace(caller, retention=retention_of(path, caller.retention, self._routes))
         visit = Visit(caller, self._book, scope["request_id"], path, self.hash_user)
         scope[IN_SCOPE] = visit
         self._clerk.open(visit)
@@ -85,6 +91,13 @@ class Door:
     def hash_user(self, user: str) -> str:
         """What usage records keep of a user_id."""
         return hmac.digest(self._user_key, user.encode(), "sha256")[:16].hex()
+
+
+def retention_of(path: str, of_key: str, routes: Sequence[tuple[str, str]]) -> str:
+    """Of cached KV: the key's class, unless that is the usual one and a route has its own."""
+    if of_key != RETENTIONS[0]:
+        return of_key
+    return next((kept for pattern, kept in routes if fnmatchcase(path, pattern)), of_key)
 
 
 class _Watched:

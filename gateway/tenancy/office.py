@@ -34,6 +34,7 @@ class Plan:
     usage_days: int = 400
     audit_days: int = 400
     num_gateways: Callable[[], int] = lambda: 1
+    routes: tuple[tuple[str, str], ...] = ()  # pattern of paths, retention class
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ async def open_office(plan: Plan) -> Office:
     )
     peers = Peers(plan.trusted_proxies)
     user_key = hmac.digest(plan.cluster_secret, b"diptych user ids v1", "sha256")
-    door = Door(authentication, book, clerk, peers, user_key)
+    door = Door(authentication, book, clerk, peers, user_key, plan.routes)
     return Office(
         store=store,
         book=book,

@@ -309,6 +309,9 @@ def gateway(
     stores: Annotated[
         str | None, _option("--stores", "HOST:PORT,...", config.GatewaySettings)
     ] = None,
+    route_retention: Annotated[
+        str | None, _option("--route-retention", "PATH=CLASS,…", config.GatewaySettings)
+    ] = None,
     usage_days: Annotated[
         str | None, _option("--usage-days", "DAYS", config.GatewaySettings)
     ] = None,

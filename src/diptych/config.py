@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
+from diptych.core.request import RETENTIONS
 
 PREFIX = "DIPTYCH_"
 CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
@@ -79,6 +80,20 @@ def _host_ports(value: str) -> str:
     return value
 
 
+def _routes(value: str) -> str:
+    for pattern, kept in routes_of(value):
+        if not pattern.startswith(("/", "*")) or kept not in RETENTIONS:
+            classes = ", ".join(RETENTIONS)
+            raise ValueError(f"expected patterns of paths, each with =CLASS behind it: {classes}")
+    return value
+
+
+def routes_of(value: str) -> tuple[tuple[str, str], ...]:
+    """`PATTERN=CLASS`, comma-separated, in their order."""
+    words = (word.strip().partition("=") for word in value.split(",") if word.strip())
+    return tuple((pattern, kept) for pattern, _, kept in words)
+
+
 def addresses_of(value: str) -> list[str]:
     """Those of a comma-separated list."""
     return [address.strip() for address in value.split(",") if address.strip()]
@@ -129,6 +144,7 @@ Aliases = Annotated[str, AfterValidator(_aliases)]
 File = Annotated[Path, AfterValidator(lambda path: _readable(path.expanduser().absolute()))]
 ServiceUrl = Annotated[str, AfterValidator(_service_url)]
 RedisUrl = Annotated[SecretStr | None, AfterValidator(_redis_url)]
+Routes = Annotated[str, AfterValidator(_routes)]
 Checkpoint = Annotated[Path, AfterValidator(_checkpoint)]
 Secret = Annotated[SecretStr | None, AfterValidator(_long_enough)]
 Port = Annotated[int, Field(ge=0, lt=2**16)]
@@ -317,6 +333,11 @@ class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
     )
     stores: Addresses = Field(
         "", description="nodes of the KV cache that the console shows, comma-separated"
+    )
+    route_retention: Routes = Field(
+        "",
+        description="how long the cache keeps KV by path, e.g. */messages=agent, comma-separated; "
+        "for keys of the class chat",
     )
     usage_days: int = Field(400, ge=1, le=4000, description="how long usage records are kept")
     audit_days: int = Field(400, ge=1, le=4000, description="how long audit entries are kept")

@@ -163,6 +163,7 @@ def test_a_worker_is_named_after_its_role(checkpoint: Path) -> None:
         ("tls_certificate", "/nowhere", "expected a file"),
         ("tls_key", "/nowhere", "expected a file"),
         ("trusted_proxies", "10.0.0.0/8,nonsense", "does not appear to be an IPv4 or IPv6"),
+        ("route_retention", "*/messages=forever", "expected patterns of paths, each with =CLASS"),
         ("log_format", "xml", "'text' or 'json'"),
         ("metrics_alias", "sglang", "'off' or 'vllm'"),
         ("usage_days", "0", "greater than or equal to 1"),

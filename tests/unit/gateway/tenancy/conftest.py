@@ -77,8 +77,8 @@ async def guard(serve: Any, office: Office) -> AsyncIterator[Callable[..., Guard
     """Builds a gateway of scripted engines behind the office's door."""
     made: list[Guarded] = []
 
-    def build(*segments: Any, **fields: Any) -> Guarded:
-        made.append(Guarded(serve(*segments, **fields), office))
+    def build(*segments: Any, behind: Office = office, **fields: Any) -> Guarded:
+        made.append(Guarded(serve(*segments, **fields), behind))
         return made[-1]
 
     yield build

@@ -11,7 +11,7 @@ import pytest
 from diptych.core.errors import BadRequest, Broken
 from diptych.gateway import playground
 from diptych.gateway.tenancy.desk import Actor
-from diptych.gateway.tenancy.door import duration
+from diptych.gateway.tenancy.door import duration, retention_of
 from diptych.gateway.tenancy.keys import Limits, Scope
 from diptych.gateway.tenancy.usage import Total
 from diptych.text.markers import Marker
@@ -359,6 +359,31 @@ async def test_a_key_says_how_long_its_prompts_are_kept(guard: Guard) -> None:
     assert guarded.site.hops.generations[-1].retention == "chat"
     with pytest.raises(BadRequest, match="retention: expected one of chat"):
         await guarded.key(retention="forever")
+
+
+@pytest.mark.parametrize(
+    ("path", "of_key", "kept"),
+    [
+        ("/v1/messages", "chat", "agent"),
+        ("/anthropic/v1/messages", "chat", "agent"),
+        ("/v1/completions", "chat", "none"),
+        ("/v1/chat/completions", "chat", "chat"),
+        ("/v1/messages", "none", "none"),
+        ("/v1/messages", "pinned", "pinned"),
+        ("/v1/completions", "agent", "agent"),
+    ],
+)
+def test_a_route_decides_for_keys_of_the_usual_class(path: str, of_key: str, kept: str) -> None:
+    routes = (("*/messages", "agent"), ("/v1/completions", "none"), ("*/messages", "none"))
+    assert retention_of(path, of_key, routes) == kept
+
+
+async def test_the_door_knows_the_routes(guard: Guard, open_office_here: Any) -> None:
+    routes = (("*/chat/completions", "agent"),)
+    guarded = guard("x", EOS, behind=await open_office_here(routes=routes))
+    for of_key, kept in (("chat", "agent"), ("none", "none")):
+        assert (await guarded.ask(await guarded.key(retention=of_key))).status_code == 200
+        assert guarded.site.hops.generations[-1].retention == kept
 
 
 async def test_a_class_that_engines_do_not_know_is_normal_to_them(guard: Guard) -> None:
