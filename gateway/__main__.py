@@ -39,6 +39,7 @@ from diptych.telemetry.aliases import show_aliases
 from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
+from diptych.transport import tls as stations
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
@@ -126,8 +127,9 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     metrics = m.Metrics(Role.GATEWAY)
     show_aliases(metrics, settings.metrics_alias, settings.model_name)
     measures = Measures(metrics)
-    pool = SessionPool(settings.gateway_id)
-    router = RouterClient(settings.router)
+    dial = stations.dial_of(stations.load(settings, Role.GATEWAY))
+    pool = SessionPool(settings.gateway_id, dial=dial)
+    router = RouterClient(settings.router, dial=dial)
     endpoint = Endpoint(settings.metrics_listen, {"/metrics": metrics.page()})
     await endpoint.start()
     join = Join(
@@ -137,7 +139,7 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         http_address=ports.public_url.partition("://")[2],
         metrics_address=endpoint.address,
     )
-    reporter = Reporter(settings.router, join, lambda: _load(traffic, office, pool))
+    reporter = Reporter(settings.router, join, lambda: _load(traffic, office, pool), dial=dial)
     plan = _office_plan(settings, cluster_secret, lambda: _num_gateways(reporter.fleet))
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
@@ -167,6 +169,7 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         stores=tuple(addresses_of(settings.stores)),
         decisions=lambda: measures.decisions.newest(SHOWN_DECISIONS),
         gateway_id=settings.gateway_id,
+        dial=dial,
     )
     watching = Watch(site)
     entrance = Entrance(office.admin_authentication, office.peers, plan.is_admin_local)

@@ -16,6 +16,7 @@ from diptych.kvcache_store.tiers import Tiers
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Endpoint
+from diptych.transport import tls
 from diptych.transport.allocator import keep_freed_memory
 from diptych.transport.server import Server, stop_signals
 
@@ -32,6 +33,7 @@ def main(settings: StoreSettings) -> None:
 
 
 async def _serve(settings: StoreSettings) -> None:
+    credentials = tls.load(settings, Role.STORE)
     with House(settings.cache_folder) as house, stop_signals() as stopped:
         tiers = build(settings, house)
         await tiers.open()
@@ -45,10 +47,10 @@ async def _serve(settings: StoreSettings) -> None:
         async with asyncio.TaskGroup() as group:
             work = [group.create_task(tiers.run()), group.create_task(caretaker.run())]
             async with (
-                Server(settings.listen, [service.register]) as server,
+                Server(settings.listen, [service.register], credentials=credentials) as server,
                 Endpoint(settings.metrics_listen, {"/metrics": metrics.page()}),
             ):
-                house.announce(server.address)
+                house.announce(server.address, is_secure=credentials is not None)
                 log.info("store ready at=%s", server.address)
                 await stopped.wait()
             await _flush(tiers)

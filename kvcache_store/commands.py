@@ -9,13 +9,16 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from diptych.config import CacheSettings, StoreSettings
 from diptych.core.errors import NotFound
 from diptych.kvcache_store.report import Operator
+
+if TYPE_CHECKING:  # gRPC is imported when it is needed
+    from diptych.transport.channel import Dial
 
 Answer = TypeVar("Answer")
 
@@ -38,6 +41,20 @@ StoreAddress = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help=CacheSettings.model_fields["store_address"].description),
 ]
+StationCa = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help=CacheSettings.model_fields["station_ca"].description),
+]
+StationCertificate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help=CacheSettings.model_fields["station_certificate"].description
+    ),
+]
+StationKey = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help=CacheSettings.model_fields["station_key"].description),
+]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings")
 ]
@@ -46,16 +63,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 
 @cache.command()
 def stats(
+    ctx: typer.Context,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     store_address: StoreAddress = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Show bytes by class, tenant and age, what is free, what was read from where."""
     from diptych.kvcache_store import tables
 
-    found = _ask(lambda o: o.stats(), data_dir, cache_dir, store_address, config_file)
+    found = _ask(ctx, lambda o: o.stats())
     if as_json:
         balance = asdict(found.disk) | {"free": found.disk.free} if found.disk else None
         typer.echo(json.dumps(asdict(found) | {"disk": balance}, indent=1))
@@ -65,16 +86,20 @@ def stats(
 
 @cache.command("ls")
 def list_segments(
+    ctx: typer.Context,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     store_address: StoreAddress = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     config_file: ConfigFile = None,
 ) -> None:
     """List the segment files."""
     from diptych.kvcache_store import tables
 
-    rows = _ask(lambda o: o.segments(), data_dir, cache_dir, store_address, config_file)
+    rows = _ask(ctx, lambda o: o.segments())
     if as_json:
         listed = [asdict(row) | {"namespace": row.namespace.hex()} for row in rows]
         typer.echo(json.dumps(listed, indent=1))
@@ -84,13 +109,17 @@ def list_segments(
 
 @cache.command()
 def verify(
+    ctx: typer.Context,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     store_address: StoreAddress = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Read everything on disk and drop what is damaged; exit code 1 if anything was."""
-    done = _ask(lambda o: o.verify(), data_dir, cache_dir, store_address, config_file)
+    done = _ask(ctx, lambda o: o.verify())
     typer.echo(f"read {done.read_bytes:,} bytes; dropped {done.corrupt} damaged parts")
     if done.corrupt:
         raise typer.Exit(1)
@@ -98,6 +127,7 @@ def verify(
 
 @cache.command()
 def gc(
+    ctx: typer.Context,
     foreign: Annotated[
         bool,
         typer.Option("--foreign", help="drop what no worker's model can read any more, as well"),
@@ -105,51 +135,61 @@ def gc(
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     store_address: StoreAddress = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Expire and compact now."""
-    done = _ask(
-        lambda o: o.collect(foreign=foreign), data_dir, cache_dir, store_address, config_file
-    )
+    done = _ask(ctx, lambda o: o.collect(foreign=foreign))
     typer.echo(f"freed {done.freed_bytes:,} bytes; moved {done.moved_bytes:,}")
 
 
 @cache.command()
 def rm(
+    ctx: typer.Context,
     tenant: Annotated[str, typer.Option(help="whose blocks go, from every tier, with their key")],
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     store_address: StoreAddress = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Delete everything of a tenant and print the receipt."""
-    typer.echo(_ask(lambda o: o.remove(tenant), data_dir, cache_dir, store_address, config_file))
+    typer.echo(_ask(ctx, lambda o: o.remove(tenant)))
 
 
-def _ask(
-    question: Callable[[Operator], Awaitable[Answer]],
-    data_dir: str | None,
-    cache_dir: str | None,
-    store_address: str | None,
-    config_file: Path | None,
-) -> Answer:
-    from diptych.kvcache_store.house import address_in
+def _ask(ctx: typer.Context, question: Callable[[Operator], Awaitable[Answer]]) -> Answer:
+    from diptych.kvcache_store.house import address_in, is_secure_in
+    from diptych.transport import tls
+    from diptych.transport.authority import FOLDER
 
-    flags = {"data_dir": data_dir, "cache_dir": cache_dir}
-    settings = CacheSettings.load(flags | {"store_address": store_address}, config_file)
-    address = settings.store_address or address_in(settings.cache_folder)
+    config_file: Path | None = ctx.params["config_file"]
+    flags = {name: ctx.params[name] for name in CacheSettings.model_fields if name in ctx.params}
+    settings = CacheSettings.load(flags, config_file)
+    folder = settings.cache_folder
+    address, certificates = settings.store_address, None
+    if address is None:
+        address = address_in(folder)
+        if address is not None and is_secure_in(folder):
+            certificates = settings.data_dir / FOLDER
     if address is not None:
-        return asyncio.run(_ask_far(question, address))
-    if not settings.cache_folder.is_dir():
-        raise NotFound(f"there is no KV cache at {settings.cache_folder}")
-    return asyncio.run(_ask_near(question, StoreSettings.load(flags, config_file)))
+        dial = tls.operator_dial(tls.load(settings), certificates)
+        return asyncio.run(_ask_far(question, address, dial))
+    if not folder.is_dir():
+        raise NotFound(f"there is no KV cache at {folder}")
+    own = {name: flags[name] for name in ("data_dir", "cache_dir")}
+    return asyncio.run(_ask_near(question, StoreSettings.load(own, config_file)))
 
 
-async def _ask_far(question: Callable[[Operator], Awaitable[Answer]], address: str) -> Answer:
+async def _ask_far(
+    question: Callable[[Operator], Awaitable[Answer]], address: str, dial: "Dial"
+) -> Answer:
     from diptych.kvcache_store.remote_desk import RemoteDesk
-    from diptych.transport.channel import connect
 
-    channel = connect(address)
+    channel = dial(address)
     try:
         return await question(RemoteDesk(channel))
     finally:

@@ -15,6 +15,8 @@ from diptych.core.errors import Misconfigured
 from diptych.kvcache_store.format import VERSION
 from diptych.kvcache_store.volume import Folder
 
+_SECURE = "tls"
+
 
 class House:
     """A folder that one process uses, as a context."""
@@ -36,12 +38,12 @@ class House:
     def volume(self) -> Folder:
         return Folder(self.path / "segments")
 
-    def announce(self, address: str) -> None:
-        """Say in the lock file where we answer."""
+    def announce(self, address: str, *, is_secure: bool = False) -> None:
+        """Say in the lock file where we answer, and whether by TLS."""
         assert self._file is not None
         self._file.seek(0)
         self._file.truncate()
-        self._file.write(f"{os.getpid()} {address}\n")
+        self._file.write(f"{os.getpid()} {address}{f' {_SECURE}' if is_secure else ''}\n")
         self._file.flush()
 
     def __enter__(self) -> Self:
@@ -89,6 +91,14 @@ def address_in(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except BlockingIOError:
-        _, _, address = (path / "lock").read_text().strip().partition(" ")
-        return address
+        return (_said(path)[1:] or [""])[0]
     return None
+
+
+def is_secure_in(path: Path) -> bool:
+    """Whether the store that uses a folder answers by TLS alone."""
+    return _SECURE in _said(path)[2:]
+
+
+def _said(path: Path) -> list[str]:
+    return (path / "lock").read_text().split()

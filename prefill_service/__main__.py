@@ -24,6 +24,7 @@ from diptych.telemetry.aliases import show_aliases
 from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
+from diptych.transport import tls
 from diptych.transport.allocator import keep_freed_memory
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
@@ -50,11 +51,13 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         service.on_step(output)
         reporter.notify()
 
+    credentials = tls.load(settings, settings.role)
+    dial = tls.dial_of(credentials)
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
     show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
     stores = addresses_of(settings.stores)
-    tier = StoreTier(stores, WorkerId(settings.worker_id))
+    tier = StoreTier(stores, WorkerId(settings.worker_id), dial=dial)
     engine = build_engine(
         settings.checkpoint,
         model_name=settings.model_name,
@@ -73,7 +76,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
-            Server(settings.listen, [service.register]) as server,
+            Server(settings.listen, [service.register], credentials=credentials) as server,
             Endpoint(settings.metrics_listen, pages) as endpoint,
         ):
             service.holdings.address = server.address
@@ -88,6 +91,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 lambda: _load(engine, service, measures.work),
                 on_drain=lambda drain: service.sessions.stand_aside(drain.is_on, drain.limit_s),
                 block_log=engine.block_log,
+                dial=dial,
             )
             async with asyncio.TaskGroup() as group:
                 work = [

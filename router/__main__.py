@@ -15,6 +15,7 @@ from diptych.router.service import RouterService
 from diptych.telemetry import logs
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.metrics import Metrics
+from diptych.transport import tls
 from diptych.transport.server import Server, stop_signals
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ def main(settings: RouterSettings) -> None:
 
 
 async def _serve(settings: RouterSettings) -> None:
+    credentials = tls.load(settings, Role.ROUTER)
     metrics = Metrics(Role.ROUTER)
     registry = StreamRegistry()
     recorder = Recorder(settings.decisions_file) if settings.decisions_file else None
@@ -34,7 +36,7 @@ async def _serve(settings: RouterSettings) -> None:
     service = RouterService(dispatcher, registry, metrics)
     with stop_signals() as stopped:
         async with (
-            Server(settings.listen, [service.register]) as server,
+            Server(settings.listen, [service.register], credentials=credentials) as server,
             Endpoint(settings.metrics_listen, {"/metrics": metrics.page()}),
         ):
             log.info("router ready at=%s", server.address)

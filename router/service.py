@@ -33,6 +33,7 @@ from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
+from diptych.transport.tls import check_claim
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class RouterService(pb_grpc.RouterServicer):
         if first.WhichOneof("body") != "join":
             raise BadRequest("Report begins with join")
         join = wire.join_from_pb(first.join)
+        check_claim(context, join.role)
         stream = next(self._streams)
         news = self._fleet_news[stream] = asyncio.Event()
         news.set()

@@ -9,6 +9,7 @@ from typing import Any
 from diptych.gateway.decisions import Decision
 from diptych.gateway.tenancy.office import Office
 from diptych.router.client import Fleet
+from diptych.transport.channel import Dial, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Site:
     stores: tuple[str, ...] = ()  # addresses of the KV cache's nodes
     decisions: Callable[[], Sequence[Decision]] = lambda: ()  # newest first
     gateway_id: str = ""
+    dial: Dial = connect  # how stations are called
 
 
 class Levels:

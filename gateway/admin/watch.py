@@ -50,7 +50,7 @@ class Watch:
         self._site = site
         self._period_s = period_s
         self._clock = clock
-        self._stores = _Stores(site.stores, clock)
+        self._stores = _Stores(site, clock)
         self._closing = asyncio.Event()
         self._num_viewers = 0
 
@@ -89,22 +89,22 @@ class Watch:
 
     async def _fleets(self) -> AsyncGenerator[tuple[Fleet | None, bool], None]:
         """What the router says; while it is away, what it last said to this gateway."""
-        backoff = Backoff(first_s=0.5, cap_s=5.0)
+        site, backoff = self._site, Backoff(first_s=0.5, cap_s=5.0)
         while True:
             try:
-                async for fleet in router.watch(self._site.router, self._period_s):
+                async for fleet in router.watch(site.router, self._period_s, dial=site.dial):
                     backoff.succeeded()
                     yield fleet, True
             except DiptychError:
-                yield self._site.fleet(), False
+                yield site.fleet(), False
             await asyncio.sleep(backoff.failed())
 
 
 class _Stores:
     """What the nodes of the KV cache say, asked at most every few seconds."""
 
-    def __init__(self, addresses: tuple[str, ...], clock: Callable[[], float]) -> None:
-        self._addresses = addresses
+    def __init__(self, site: Site, clock: Callable[[], float]) -> None:
+        self._site = site
         self._clock = clock
         self._asked_s = -STORES_EVERY_S
         self._answers: list[dict[str, Any]] = []
@@ -113,13 +113,13 @@ class _Stores:
     async def latest(self) -> list[dict[str, Any]]:
         async with self._turn:
             if self._clock() >= self._asked_s + STORES_EVERY_S:
-                self._answers = await asyncio.gather(*map(_ask, self._addresses))
+                self._answers = await asyncio.gather(*map(self._ask, self._site.stores))
                 self._asked_s = self._clock()
         return self._answers
 
-
-async def _ask(address: str) -> dict[str, Any]:
-    try:
-        return snapshots.store(address, await kvcache.stats(address, STORE_ANSWER_S))
-    except DiptychError as error:
-        return snapshots.lost_store(address, error.message)
+    async def _ask(self, address: str) -> dict[str, Any]:
+        try:
+            stats = await kvcache.stats(address, STORE_ANSWER_S, dial=self._site.dial)
+        except DiptychError as error:
+            return snapshots.lost_store(address, error.message)
+        return snapshots.store(address, stats)

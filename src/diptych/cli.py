@@ -57,6 +57,11 @@ DataDir = Annotated[str | None, _option("--data-dir", "DIR", config.Common)]
 LogLevel = Annotated[str | None, _option("--log-level", "LEVEL", config.Common)]
 LogFormat = Annotated[str | None, _option("--log-format", "text|json", config.Common)]
 MetricsAlias = Annotated[str | None, _option("--metrics-alias", "off|vllm", config.Observed)]
+StationCa = Annotated[str | None, _option("--station-ca", "FILE", config.Stationed)]
+StationCertificate = Annotated[
+    str | None, _option("--station-certificate", "FILE", config.Stationed)
+]
+StationKey = Annotated[str | None, _option("--station-key", "FILE", config.Stationed)]
 OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
@@ -123,6 +128,12 @@ def up(
     ready_timeout_s: Annotated[
         str | None, _option("--ready-timeout-s", "SECONDS", config.UpSettings)
     ] = None,
+    station_tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--station-tls", help=config.UpSettings.model_fields["station_tls"].description
+        ),
+    ] = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
     data_dir: DataDir = None,
@@ -144,6 +155,9 @@ def status(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="live, until Ctrl-C")] = False,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
@@ -151,7 +165,10 @@ def status(
     from diptych.supervisor import console, live
 
     if watch:
-        live.run(_load(config.Common, ctx).data_dir, as_json=as_json)
+        from diptych.transport import tls
+
+        settings = _load(config.Stationed, ctx)
+        live.run(settings.data_dir, tls.load(settings), as_json=as_json)
         return
     found = _status(ctx)
     if as_json:
@@ -164,6 +181,9 @@ def status(
 def doctor(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="for programs")] = False,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
@@ -185,6 +205,9 @@ def drain(
     wait: Annotated[bool, typer.Option(help="until it holds nothing any more")] = True,
     limit_s: Annotated[str | None, _option("--limit-s", "SECONDS", config.DrainSettings)] = None,
     router: Annotated[str | None, _option("--router", "HOST:PORT", config.DrainSettings)] = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     config_file: Config = None,
 ) -> None:
@@ -318,6 +341,9 @@ def gateway(
     audit_days: Annotated[
         str | None, _option("--audit-days", "DAYS", config.GatewaySettings)
     ] = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -344,6 +370,9 @@ def router(
     ] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -398,6 +427,9 @@ def prefill(
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -443,6 +475,9 @@ def decode(
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     otlp_endpoint: OtlpEndpoint = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -488,6 +523,9 @@ def store(
     ] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
+    station_ca: StationCa = None,
+    station_certificate: StationCertificate = None,
+    station_key: StationKey = None,
     data_dir: DataDir = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -502,6 +540,55 @@ def store(
 
 
 @app.command()
+def certs(
+    ctx: typer.Context,
+    stations: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ROLE/NAME...",
+            help="whom they are for, as prefill/prefill-1; roles: gateway, router, prefill, decode "
+            "(hybrid workers, too), store, vision, operator",
+        ),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="a name or address that others call it by; repeatable (default: NAME, localhost, "
+            "127.0.0.1, ::1; when renewed: as before)",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[float, typer.Option(metavar="N", help="how long they are valid")] = 365,
+    renew: Annotated[
+        bool,
+        typer.Option("--renew", help="replace what is there; without ROLE/NAME, all in the folder"),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="the folder (default: certificates in the data folder)",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    config_file: Config = None,
+) -> None:
+    """Make certificates by which stations know each other (mutual TLS).
+
+    The CA (ca.crt, ca.key) is made once in the folder; each station gets NAME.crt and NAME.key.
+    Give it those two and ca.crt: --station-ca, --station-certificate, --station-key. A running
+    station takes renewed files by itself.
+    """
+    from diptych.supervisor import certificates
+    from diptych.transport.authority import FOLDER
+
+    folder = out or _load(config.Common, ctx).data_dir / FOLDER
+    certificates.make(folder, stations or (), hosts=host or (), days=days, renews=renew, tell=print)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     print(__version__)
@@ -510,9 +597,10 @@ def version() -> None:
 def _status(ctx: typer.Context) -> dict[str, Any]:
     """The platform on the data folder; exit if there is none."""
     from diptych.supervisor import status as platform
+    from diptych.transport import tls
 
-    settings = _load(config.Common, ctx)
-    found = platform.gather(settings.data_dir)
+    settings = _load(config.Stationed, ctx)
+    found = platform.gather(settings.data_dir, tls.load(settings))
     if found is None:
         print(f"nothing is running on {settings.data_dir}", file=sys.stderr)
         raise typer.Exit(FAILED_EXIT)

@@ -215,6 +215,18 @@ class Observed(Common):
     )
 
 
+class Stationed(Common):
+    """Who talks to stations: with all three by mutual TLS, with none plainly."""
+
+    station_ca: File | None = Field(
+        None, description="CA whose certificates stations show each other (PEM); default: no TLS"
+    )
+    station_certificate: File | None = Field(
+        None, description="our certificate chain between stations (PEM), as of `diptych certs`"
+    )
+    station_key: File | None = Field(None, description="its key (PEM, not encrypted)")
+
+
 class Traced(Common):
     """Who tells traces: passed on by `diptych up`."""
 
@@ -223,7 +235,7 @@ class Traced(Common):
     )
 
 
-class ServingSettings(Observed):
+class ServingSettings(Observed, Stationed):
     """What every process but the supervisor knows."""
 
     metrics_listen: Address | None = Field(
@@ -426,7 +438,7 @@ class StoreSettings(CacheFolder, ServingSettings):
     )
 
 
-class CacheSettings(CacheFolder):
+class CacheSettings(CacheFolder, Stationed):
     """`diptych cache`: which store is meant."""
 
     store_address: Address | None = Field(
@@ -450,6 +462,9 @@ class UpSettings(Public, Traced, Observed):
     max_num_seqs: int = Field(64, ge=1, le=4096, description="sequences (slots) of a worker")
     num_blocks: int | None = Field(None, ge=2, description="KV blocks of a worker")
     ready_timeout_s: float = Field(180, gt=0, description="how long starting may take")
+    station_tls: bool = Field(
+        False, description="mutual TLS between the processes, by certificates in the data folder"
+    )
 
 
 class KeysSettings(Common):
@@ -459,7 +474,7 @@ class KeysSettings(Common):
     key_pepper: Secret = Field(None, description="as the gateways have it")
 
 
-class DrainSettings(Common):
+class DrainSettings(Stationed):
     """`diptych drain`: at which router."""
 
     router: Address | None = Field(
@@ -470,7 +485,7 @@ class DrainSettings(Common):
     )
 
 
-class DoctorSettings(Common):
+class DoctorSettings(Stationed):
     """`diptych doctor`: what to look at besides the platform on the data folder."""
 
     redis_url: RedisUrl = Field(None, description="Redis that the gateways use; default: none")
@@ -601,4 +616,5 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
 
 def _is_secret(name: str) -> bool:
     words = ("secret", "key", "token", "password", "redis", "otlp")
-    return name != "tls_key" and any(word in name for word in words)  # that one is a path
+    paths = ("tls_key", "station_key")
+    return name not in paths and any(word in name for word in words)

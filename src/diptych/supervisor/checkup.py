@@ -17,19 +17,20 @@ from diptych.kvcache_store import client as kvcache
 from diptych.supervisor.findings import Finding, bad, ok, skipped, warning
 from diptych.supervisor.probe import CANARY, CANARY_TIMEOUT_S, Gateway
 from diptych.telemetry import metrics as m
+from diptych.transport.channel import Dial, connect
 
 ANSWER_S = 3.0
 CANARY_TOKENS = 4
 SKEW_S = 2.0
 
 
-def look(status: dict[str, Any], gateway: Gateway) -> Iterator[Finding]:
+def look(status: dict[str, Any], gateway: Gateway, dial: Dial = connect) -> Iterator[Finding]:
     """All of it; `status` is what `diptych status` shows."""
     yield processes(status)
     yield ports(status)
     yield ready(status)
     yield pairing(status["members"])
-    yield from stores(status)
+    yield from stores(status, dial)
     yield clock(gateway)
     yield canary(status, gateway)
 
@@ -86,14 +87,14 @@ def pairing(members: list[dict[str, Any]]) -> Finding:
     return ok("pairing", f"{len(workers)} workers agree (layout {layout}, namespace {namespace})")
 
 
-def stores(status: dict[str, Any]) -> Iterator[Finding]:
+def stores(status: dict[str, Any], dial: Dial = connect) -> Iterator[Finding]:
     """Whether each node of the tier answers, and writes to its disk."""
     nodes = [p for p in status["processes"] if p["role"] == "store"]
     if not nodes:
         yield skipped("store", "this platform has none")
     for node in nodes:
         try:
-            stats = asyncio.run(kvcache.stats(node["address"], ANSWER_S))
+            stats = asyncio.run(kvcache.stats(node["address"], ANSWER_S, dial=dial))
         except DiptychError as error:
             yield bad("store", f"{node['id']}: {error.message}", f"read its log: {node['id']}.log")
             continue

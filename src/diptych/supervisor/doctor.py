@@ -18,6 +18,7 @@ from diptych.supervisor.folder import State
 from diptych.supervisor.ports import claim
 from diptych.supervisor.probe import Gateway
 from diptych.supervisor.status import gather
+from diptych.transport import tls
 
 REDIS_S = 3.0
 
@@ -36,16 +37,17 @@ def look(settings: DoctorSettings) -> Iterator[Finding]:
     """One finding after the other."""
     yield from machine.look(settings.data_dir)
     yield _redis(settings)
-    status, state = gather(settings.data_dir), State.read(settings.data_dir)
+    given = tls.load(settings)
+    status, state = gather(settings.data_dir, given), State.read(settings.data_dir)
     if status is None or state is None:
         yield _port()
         yield skipped("platform", f"nothing runs on {settings.data_dir}; `diptych up` starts it")
         return
     cluster_secret, _ = secrets_of(settings)
     certificate = Path(state.certificate) if state.certificate else None
-    yield from checkup.look(
-        status, Gateway(state.base_url, canary_token(cluster_secret), certificate)
-    )
+    gateway = Gateway(state.base_url, canary_token(cluster_secret), certificate)
+    dial = tls.operator_dial(given, state.certificates_folder)
+    yield from checkup.look(status, gateway, dial)
 
 
 def _port() -> Finding:

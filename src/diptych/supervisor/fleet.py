@@ -164,4 +164,5 @@ class Fleet:
             admin_url=self._plan.admin_url,
             control=self._plan.control,
             certificate=str(self._plan.certificate or ""),
+            certificates=str(self._plan.certificates or ""),
         ).write(self._data_dir)

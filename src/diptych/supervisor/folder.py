@@ -40,6 +40,11 @@ class State:
     admin_url: str = ""  # "" is none
     control: str = ""  # where the supervisor takes orders; "" is nowhere
     certificate: str = ""  # path of the public port's; "" is plain HTTP
+    certificates: str = ""  # folder of those that stations show each other; "" is no TLS
+
+    @property
+    def certificates_folder(self) -> Path | None:
+        return Path(self.certificates) if self.certificates else None
 
     @classmethod
     def read(cls, data_dir: Path) -> Self | None:

@@ -10,6 +10,8 @@ from diptych.gateway.admin import supervisor
 from diptych.router import client as router
 from diptych.supervisor.folder import State
 from diptych.supervisor.plan import WORKER_ROLES
+from diptych.transport import tls
+from diptych.transport.channel import Dial
 
 ORDER_S = 5.0
 HAND_BACK_S = 15.0
@@ -19,20 +21,26 @@ Tell = Callable[[str], None]
 
 def drain(settings: DrainSettings, worker: str, *, undo: bool, waits: bool, tell: Tell) -> None:
     """Give a worker nothing new, and wait until it holds nothing; or give it work again."""
-    address = settings.router or _running(settings).router
+    address, folder = settings.router, None
+    if address is None:
+        state = _running(settings)
+        address, folder = state.router, state.certificates_folder
+    dial = tls.operator_dial(tls.load(settings), folder)
     wish = router.Drain(not undo, 0 if undo else settings.limit_s)
-    asyncio.run(_drain(address, worker, wish, waits=waits and not undo, tell=tell))
+    asyncio.run(_drain(address, worker, wish, dial, waits=waits and not undo, tell=tell))
 
 
-async def _drain(address: str, worker: str, wish: router.Drain, *, waits: bool, tell: Tell) -> None:
-    await router.drain(address, worker, wish, ORDER_S)
+async def _drain(
+    address: str, worker: str, wish: router.Drain, dial: Dial, *, waits: bool, tell: Tell
+) -> None:
+    await router.drain(address, worker, wish, ORDER_S, dial=dial)
     if not wish.is_on:
         tell(f"{worker} is given requests again")
         return
     tell(f"{worker} is given nothing new")
     if waits:
         limit_s = wish.limit_s + HAND_BACK_S if wish.limit_s else 86_400.0
-        await router.drained(address, worker, limit_s)
+        await router.drained(address, worker, limit_s, dial=dial)
         tell(f"{worker} is drained")
 
 

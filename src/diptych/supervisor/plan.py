@@ -9,6 +9,7 @@ from diptych.config import UpSettings
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.supervisor.checkpoint import EMBEDDED_MODEL
+from diptych.transport.authority import FOLDER, Files
 
 LOOPBACK = "127.0.0.1"
 WORKER_ROLES = (Role.PREFILL, Role.DECODE, Role.HYBRID)
@@ -29,6 +30,13 @@ def _no_workers(role: Role, number: int) -> Process:
     raise Misconfigured("this platform has no recipe for more workers")
 
 
+Certify = Callable[[Role, str], Files | None]  # role and name; None: no TLS between stations
+
+
+def no_certificate(role: Role, name: str) -> None:
+    """Stations talk plainly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All of them, in the order in which they start; and how one more worker would be started."""
@@ -43,6 +51,7 @@ class Plan:
     certificate: Path | None = None  # of base_url, when that is HTTPS
     canary: str = field(default="", repr=False)  # lets our own question in, whatever the keys
     control: str = ""  # where the supervisor takes orders; "" is nowhere
+    certificates: Path | None = None  # folder of those that stations show each other
     one_more: Callable[[Role, int], Process] = field(
         default=_no_workers, repr=False, compare=False
     )  # the worker of a role and number
@@ -64,6 +73,7 @@ def make_plan(
     free_port: Callable[[], int],
     config: Path | None = None,
     canary: str = "",
+    certify: Certify = no_certificate,
 ) -> Plan:
     """Router and store first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
@@ -91,7 +101,9 @@ def make_plan(
     def process(role: Role, name: str, address: str, command: str, *flags: str) -> Process:
         metrics = f"{LOOPBACK}:{free_port()}"
         shown = _flags(metrics_listen=metrics)
-        return Process(role, name, address, _python(command, *flags, *shown, *common), metrics)
+        own = _station(certify(role, name))
+        line = _python(command, *flags, *shown, *own, *common)
+        return Process(role, name, address, line, metrics)
 
     def store(number: int) -> Process:
         name, listen = f"store-{number}", f"{LOOPBACK}:{free_port()}"
@@ -146,6 +158,7 @@ def make_plan(
         certificate=settings.tls_certificate,
         canary=canary,
         control=control,
+        certificates=settings.data_dir / FOLDER if settings.station_tls else None,
         one_more=worker,
     )
 
@@ -154,6 +167,12 @@ def _admin(listen: str, free_port: Callable[[], int]) -> str:
     """A fixed port, so that it stays the same when the gateway is started again."""
     host, _, port = listen.rpartition(":")
     return f"{host}:{free_port()}" if port == "0" else listen
+
+
+def _station(files: Files | None) -> Sequence[str]:
+    if files is None:
+        return ()
+    return _flags(station_ca=files.ca, station_certificate=files.certificate, station_key=files.key)
 
 
 def _scheme(certificate: Path | None) -> str:

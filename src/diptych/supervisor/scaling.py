@@ -101,7 +101,10 @@ class Scaling:
     async def _ready(self, child: Child) -> None:
         """Until the router gives it work; or why that never will be."""
         name, environment = child.process.id, self._fleet.environment
-        joining = asyncio.create_task(errands.joined(self._plan.router, name, environment))
+        plan = self._plan
+        joining = asyncio.create_task(
+            errands.joined(plan.router, name, environment, plan.certificates)
+        )
         refusing = asyncio.create_task(self._refused(child))
         try:
             async with asyncio.timeout(self._ready_timeout_s):
@@ -124,10 +127,10 @@ class Scaling:
 
     async def _retire(self, child: Child) -> None:
         """Without a router nobody can be told to drain; a worker that is asked to end does."""
-        name, address = child.process.id, self._plan.router
+        name, plan, environment = child.process.id, self._plan, self._fleet.environment
         self._say("up", f"draining {name}")
         try:
-            await errands.drain(address, name, self._drain_s, self._fleet.environment)
+            await errands.drain(plan.router, name, self._drain_s, environment, plan.certificates)
         except DiptychError as error:
             self._say("up", f"{name} is stopped before it was drained: {error.message}")
         await self._fleet.remove(child)

@@ -10,11 +10,12 @@ from diptych.core.errors import DiptychError
 from diptych.router import client as router
 from diptych.router.client import Fleet
 from diptych.supervisor.folder import State
+from diptych.transport.tls import Credentials, operator_dial
 
 ROUTER_TIMEOUT_S = 3.0
 
 
-def gather(data_dir: Path) -> dict[str, Any] | None:
+def gather(data_dir: Path, given: Credentials | None = None) -> dict[str, Any] | None:
     """JSON-ready; None if no platform runs on the folder.
 
     Keys: data_dir, pid, base_url, processes, ready, reasons, model, queued, leases, members (each
@@ -24,8 +25,10 @@ def gather(data_dir: Path) -> dict[str, Any] | None:
     state = State.read(data_dir)
     if state is None:
         return None
+    dial = operator_dial(given, state.certificates_folder)
+    asking = router.status(state.router, ROUTER_TIMEOUT_S, dial=dial)
     try:
-        return describe(state, data_dir, asyncio.run(router.status(state.router, ROUTER_TIMEOUT_S)))
+        return describe(state, data_dir, asyncio.run(asking))
     except DiptychError as error:
         return describe(state, data_dir, error)
 

@@ -11,11 +11,12 @@ from typing import Self
 from diptych.config import UpSettings, secrets_of
 from diptych.gateway.admin.supervisor import control_token
 from diptych.gateway.tenancy.authentication import canary_token
+from diptych.supervisor.certificates import certify_in
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.control import Control
 from diptych.supervisor.fleet import GRACE_S, Fleet, Say
 from diptych.supervisor.folder import Lock
-from diptych.supervisor.plan import Plan, check, make_plan
+from diptych.supervisor.plan import Plan, check, make_plan, no_certificate
 from diptych.supervisor.ports import FreePorts, claim
 from diptych.supervisor.scaling import Scaling
 
@@ -43,6 +44,7 @@ async def _run(
             free_port=FreePorts(),
             config=config,
             canary=canary_token(secret),
+            certify=certify_in(settings.data_dir) if settings.station_tls else no_certificate,
         )
         fleet = Fleet(plan, settings.data_dir, environment, say)
         scaling = Scaling(fleet, plan, say, ready_timeout_s=settings.ready_timeout_s)

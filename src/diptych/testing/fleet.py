@@ -14,16 +14,19 @@ from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
 from diptych.telemetry.metrics import Metrics
 from diptych.transport.server import Server
+from diptych.transport.tls import Credentials
 
 SOON_S = 20.0
 
 
 @asynccontextmanager
-async def router(listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
+async def router(
+    listen: str = "127.0.0.1:0", credentials: Credentials | None = None
+) -> AsyncIterator[str]:
     """Its address; stopped without a grace at the end."""
     registry = StreamRegistry()
     service = RouterService(Dispatcher(registry), registry, Metrics("router"))
-    async with Server(listen, [service.register], grace_s=0) as server:
+    async with Server(listen, [service.register], grace_s=0, credentials=credentials) as server:
         yield server.address
     service.stop()
 

@@ -20,6 +20,7 @@ from diptych.kvcache_store.volume import Folder, Volume
 from diptych.testing.chains import item_of, names_of, origin_of
 from diptych.transport.frames import PartKind, Place
 from diptych.transport.server import Server
+from diptych.transport.tls import Credentials
 
 MASTER_KEY = b"a master key for tests"
 
@@ -49,6 +50,7 @@ async def running_store(
     read_s: float = 2.0,
     queue_bytes: int | None = None,
     silence_s: float = 10.0,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[RunningStore]:
     """One that serves, and is ended in good order."""
     tiers = Tiers(
@@ -69,7 +71,7 @@ async def running_store(
     desk = Desk("store-1", tiers, caretaker, clock)
     service = StoreService(tiers, desk, silence_s=silence_s)
     try:
-        async with Server(listen, [service.register], grace_s=0) as server:
+        async with Server(listen, [service.register], grace_s=0, credentials=credentials) as server:
             yield RunningStore(tiers, caretaker, desk, server.address)
         await tiers.flush()
     finally:

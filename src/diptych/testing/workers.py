@@ -16,6 +16,7 @@ from diptych.prefill_service.service import PrefillService
 from diptych.testing.scripted import Script, ScriptedEngine
 from diptych.transport.server import Server
 from diptych.transport.session_server import Identity
+from diptych.transport.tls import Credentials, dial_of
 
 SECRET = b"the cluster secret of all tests"
 
@@ -59,6 +60,7 @@ async def prefill_worker(
     *,
     secret: bytes = SECRET,
     clock: Callable[[], float] = time.monotonic,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[Worker[PrefillService]]:
     """A prefill worker; stopped without a grace at the end, as if killed."""
     relay = _Relay()
@@ -66,7 +68,7 @@ async def prefill_worker(
     identity = _identity(name, engine)
     service = PrefillService(engine, identity, secret, clock=clock)
     relay.to = service.on_step
-    server = Server("127.0.0.1:0", [service.register], grace_s=0)
+    server = Server("127.0.0.1:0", [service.register], grace_s=0, credentials=credentials)
     async with _serving(engine, server):
         service.holdings.address = server.address
         lapses = asyncio.create_task(service.holdings.run())
@@ -85,6 +87,7 @@ async def decode_worker(
     silence_s: float = 2.0,
     renew_every_s: float = 5.0,
     on_transfer: Callable[[Transfer], None] = lambda transfer: None,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[Worker[DecodeService]]:
     """A decode worker; stopped without a grace at the end, as if killed."""
     relay = _Relay()
@@ -97,10 +100,11 @@ async def decode_worker(
         silence_s=silence_s,
         renew_every_s=renew_every_s,
         on_transfer=on_transfer,
+        dial=dial_of(credentials),
     )
     service = DecodeService(engine, identity, puller)
     relay.to = service.on_step
-    server = Server("127.0.0.1:0", [service.register], grace_s=0)
+    server = Server("127.0.0.1:0", [service.register], grace_s=0, credentials=credentials)
     async with _serving(engine, server):
         try:
             yield Worker(service, engine, server, _rank(identity, server))

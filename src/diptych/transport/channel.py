@@ -18,7 +18,7 @@ KEEPALIVE_TIMEOUT_MS = 3000
 
 Reply = TypeVar("Reply")
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -37,7 +37,7 @@ Dial = Callable[[str], grpc.aio.Channel]
 
 def connect(address: str) -> grpc.aio.Channel:
     """A connection of its own to `host:port`, without TLS; made on first use."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.insecure_channel(address, options=OPTIONS)
 
 
 async def call(

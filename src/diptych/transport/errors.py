@@ -34,6 +34,16 @@ _BARE: dict[grpc.StatusCode, type[DiptychError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Broken,  # a message above the limit
 }
 
+# What to look at when no connection comes about, by a part of what gRPC says about it.
+_NOT_CONNECTED = "failed to connect to all addresses"
+_HINTS = {
+    "Socket closed": "does it ask for a certificate (--station-ca), or refuse ours?",
+    "Connection reset": "does it ask for a certificate (--station-ca), or refuse ours?",
+    "WRONG_VERSION_NUMBER": "it talks without TLS, and we were given --station-ca",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is over, or of another CA than --station-ca",
+    "Hostname Verification Check failed": "its certificate names other hosts than this one",
+}
+
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -52,7 +62,8 @@ def from_rpc(error: grpc.aio.AioRpcError) -> DiptychError:
     sent = _texts(error.trailing_metadata())
     message = error.details() or error.code().name
     if KIND not in sent:
-        return _BARE.get(error.code(), errors.Lost)(f"{error.code().name}: {message}")
+        said = f"{error.code().name}: {message}{_hint(message)}"
+        return _BARE.get(error.code(), errors.Lost)(said)
     retry_ms = sent.get(RETRY_AFTER, "")
     return make(
         sent[KIND],
@@ -79,6 +90,12 @@ def make(
 def kind_of(error: DiptychError) -> str:
     """Name of the nearest class that has a wire form: a peer may not know our private ones."""
     return next((c.__name__ for c in type(error).__mro__ if c.__name__ in _KINDS), "Broken")
+
+
+def _hint(message: str) -> str:
+    if _NOT_CONNECTED not in message:
+        return ""
+    return next((f" ({hint})" for part, hint in _HINTS.items() if part in message), "")
 
 
 def _texts(

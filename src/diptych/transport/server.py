@@ -15,6 +15,8 @@ import grpc.aio
 from diptych.core.errors import Broken, DiptychError, Misconfigured
 from diptych.transport.channel import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES
 from diptych.transport.errors import to_status
+from diptych.transport.roles import check
+from diptych.transport.tls import Credentials, holder_of
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +36,27 @@ HUNG_S = 30.0  # an engine that takes longer for one step is restarted
 
 Register = Callable[[grpc.aio.Server], object]
 Context = Any  # grpc.aio.ServicerContext[request, reply], whatever the method's types
+Guard = Callable[[str, Context], None]  # method, call: raises what it is refused with
 
 
 class Server:
-    """A gRPC server as an async context: bound and serving inside, stopped after."""
+    """A gRPC server as an async context: bound and serving inside, stopped after.
 
-    def __init__(self, listen: str, services: Sequence[Register], *, grace_s: float = 0.5) -> None:
+    With credentials it talks TLS, to stations that the table of roles lets call.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        services: Sequence[Register],
+        *,
+        grace_s: float = 0.5,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._listen = listen
         self._services = services
         self._grace_s = grace_s
+        self._credentials = credentials
         self._server: grpc.aio.Server | None = None
         self.port = 0
 
@@ -53,11 +67,15 @@ class Server:
 
     async def start(self) -> None:
         """Bind and serve; Misconfigured if the address cannot be had."""
-        server = grpc.aio.server(interceptors=[_Translator()], options=_OPTIONS)
+        guard = _open_to_all if self._credentials is None else _by_role(self._credentials)
+        server = grpc.aio.server(interceptors=[_Interceptor(guard)], options=_OPTIONS)
         for register in self._services:
             register(server)
         try:
-            self.port = server.add_insecure_port(self._listen)
+            if self._credentials is None:
+                self.port = server.add_insecure_port(self._listen)
+            else:
+                self.port = server.add_secure_port(self._listen, self._credentials.for_server())
         except RuntimeError as error:
             raise Misconfigured(
                 f"cannot listen on {self._listen}: the port is taken or the address is not ours"
@@ -107,8 +125,22 @@ async def watch(idle_s: Callable[[], float], limit_s: float = HUNG_S) -> None:
         await asyncio.sleep(max(0.1, limit_s - silent_s))  # it cannot be over before then
 
 
-class _Translator(grpc.aio.ServerInterceptor):
-    """Turns exceptions of every method into a status, code and message."""
+def _open_to_all(method: str, context: Context) -> None:
+    """Without TLS nobody can say who calls."""
+
+
+def _by_role(credentials: Credentials) -> Guard:
+    def guard(method: str, context: Context) -> None:
+        check(method, holder_of(context), credentials.holder.station)
+
+    return guard
+
+
+class _Interceptor(grpc.aio.ServerInterceptor):
+    """Asks the guard before every method; turns exceptions into a status, code and message."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
 
     async def intercept_service(
         self,
@@ -122,7 +154,7 @@ class _Translator(grpc.aio.ServerInterceptor):
             return None
         wrap, behaviour = _shape(handler)
         return wrap(
-            _translated(behaviour, str(handler_call_details.method)),
+            _translated(behaviour, str(handler_call_details.method), self._guard),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
@@ -138,11 +170,12 @@ def _shape(handler: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return grpc.unary_unary_rpc_method_handler, handler.unary_unary
 
 
-def _translated(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+def _translated(behaviour: Callable[..., Any], method: str, guard: Guard) -> Callable[..., Any]:
     if inspect.isasyncgenfunction(behaviour):
 
         async def stream(request: object, context: Context) -> AsyncIterator[object]:
             try:
+                guard(method, context)
                 async for reply in behaviour(request, context):
                     yield reply
             except (asyncio.CancelledError, grpc.aio.AbortError):
@@ -154,6 +187,7 @@ def _translated(behaviour: Callable[..., Any], method: str) -> Callable[..., Any
 
     async def answer(request: object, context: Context) -> object:
         try:
+            guard(method, context)
             return await behaviour(request, context)
         except grpc.aio.AbortError:
             raise

@@ -1,0 +1,71 @@
+"""`diptych certs`, and the certificates that `diptych up --station-tls` gives to its processes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from diptych.core.errors import BadRequest, Misconfigured
+from diptych.core.phases import Role
+from diptych.supervisor.plan import Certify
+from diptych.transport import authority
+from diptych.transport.authority import FOLDER, LOOPBACK, Authority, Files
+from diptych.transport.roles import OPERATOR, Holder, Station
+
+Tell = Callable[[str], None]
+
+
+def certify_in(data_dir: Path) -> Certify:
+    """Keeps a certificate for every process of a platform, and one for its operator."""
+    made = Authority(data_dir / FOLDER)
+    made.keep(OPERATOR, LOOPBACK)
+
+    def certify(role: Role, name: str) -> Files:
+        return made.keep(Holder(Station.of(role), name), LOOPBACK)
+
+    return certify
+
+
+def make(
+    folder: Path,
+    stations: Sequence[str],
+    *,
+    hosts: Sequence[str],
+    days: float,
+    renews: bool,
+    tell: Tell,
+) -> None:
+    """Give certificates to stations, each a ROLE/NAME; to renew, none of them is all of the folder.
+
+    Without hosts, a certificate names those that it named before, or the usual ones.
+    """
+    wished = list(dict.fromkeys(map(Holder.read, stations)))
+    if days <= 0:
+        raise BadRequest(f"--days {days:g}: expected more than 0")
+    for host in hosts:
+        try:
+            authority.check_host(host)
+        except ValueError as error:
+            raise BadRequest(f"--host {error}") from None
+    there = _there(folder)
+    if not wished and not renews:
+        raise BadRequest("name the stations, each as ROLE/NAME; or --renew, for all that are there")
+    taken = [str(there[holder]) for holder in wished if holder in there]
+    if taken and not renews:
+        raise Misconfigured(f"{', '.join(taken)}: there already; --renew makes it anew")
+    if not wished and not there:
+        raise Misconfigured(f"{folder} holds no certificates that could be renewed")
+    made = Authority(folder)
+    for holder in wished or list(there):
+        known = authority.hosts_of(there[holder])[1] if holder in there else None
+        names = hosts or known or authority.usual_hosts(holder)
+        files = made.issue(holder, names, days)
+        tell(f"{files.certificate}: {holder}, for {', '.join(names)}")
+    tell(f"of {folder / 'ca.crt'}; keep ca.key, which makes more of them, away from stations")
+
+
+def _there(folder: Path) -> dict[Holder, Path]:
+    """The certificates of a folder by whom they were given to."""
+    files = [path for path in sorted(folder.glob("*.crt")) if path.name != "ca.crt"]
+    try:
+        return {authority.hosts_of(path)[0]: path for path in files}
+    except (OSError, ValueError) as error:
+        raise Misconfigured(f"{folder}: {error}; expected what `diptych certs` made") from None
