@@ -2,12 +2,14 @@
 
 import asyncio
 import datetime
+import importlib
 import ssl
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -16,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
+from diptych import contract
 from diptych.contract import router_pb2, worker_pb2
 from diptych.contract.router_pb2_grpc import RouterStub
 from diptych.contract.worker_pb2_grpc import BlocksStub
@@ -29,10 +32,15 @@ from diptych.decode_service.client import DecodeClient
 from diptych.engine.tier import Owner
 from diptych.kvcache_store import client as kvcache
 from diptych.kvcache_store.client import StoreClient, StoreTier, Transport
+from diptych.kvcache_store.service import StoreService
 from diptych.prefill_service.client import Accepted, HolderClient, PrefillClient, Tokens
 from diptych.router import client as routers
 from diptych.router import wire
 from diptych.router.client import Drain, Join, RouterClient, Want
+from diptych.router.dispatcher import Dispatcher
+from diptych.router.registry import StreamRegistry
+from diptych.router.service import RouterService
+from diptych.telemetry.metrics import Metrics
 from diptych.testing import fleet
 from diptych.testing.papers import Papers
 from diptych.testing.scripted import continuation
@@ -42,7 +50,7 @@ from diptych.transport.authority import Files
 from diptych.transport.channel import Dial, call, connect
 from diptych.transport.errors import from_rpc
 from diptych.transport.frames import PartKind, Receiver
-from diptych.transport.roles import ROLE_REFUSED, Holder
+from diptych.transport.roles import CALLERS, ROLE_REFUSED, Holder, Station
 from diptych.transport.server import Server
 from diptych.transport.session import SessionPool
 from diptych.transport.tls import Credentials, dial_of
@@ -63,6 +71,50 @@ def shown(files: Files, ca: Path | None = None) -> Dial:
         (ca or files.ca).read_bytes(), files.key.read_bytes(), files.certificate.read_bytes()
     )
     return lambda address: grpc.aio.secure_channel(address, own)
+
+
+class Registrar:
+    """Takes what a service registers, instead of a server."""
+
+    def __init__(self) -> None:
+        self.methods: set[str] = set()
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        for handler in handlers:
+            self.methods.update(handler._method_handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self.methods.update(f"/{service}/{name}" for name in handlers)
+
+
+async def test_every_method_of_every_station_is_in_the_table(tmp_path: Path) -> None:
+    registry, nothing = StreamRegistry(), cast(Any, None)
+    registrars: dict[Station, Registrar] = defaultdict(Registrar)
+    router = RouterService(Dispatcher(registry), registry, Metrics("router"))
+    router.register(cast(Any, registrars[Station.ROUTER]))
+    StoreService(nothing, nothing).register(cast(Any, registrars[Station.STORE]))
+    async with prefill_worker() as prefill, decode_worker() as decode:
+        prefill.service.register(cast(Any, registrars[Station.PREFILL]))
+        decode.service.register(cast(Any, registrars[Station.DECODE]))
+    served = {
+        station: {method.removeprefix("/diptych.contract.") for method in registrar.methods}
+        for station, registrar in registrars.items()
+    }
+    coming = {"Router/ShareLedger"}  # of routers that share what they know
+    assert {at: {*methods} - coming for at, methods in CALLERS.items()} == {
+        at: methods - coming for at, methods in served.items()
+    }
+    # And nothing of the contract is served by a station that this test does not know.
+    protos = (Path(contract.__file__).parent).glob("*_pb2.py")
+    modules = [importlib.import_module(f"{contract.__name__}.{path.stem}") for path in protos]
+    declared = {
+        f"{name}/{method}"
+        for module in modules
+        for name, service in module.DESCRIPTOR.services_by_name.items()
+        for method in service.methods_by_name
+    }
+    assert len(declared) > 15
+    assert declared <= set().union(*served.values())
 
 
 async def refusal(address: str, dial: Dial) -> DiptychError:

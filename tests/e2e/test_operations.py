@@ -1,4 +1,7 @@
-"""A running platform that is scaled, drained, watched and looked at, while requests run."""
+"""A running platform that is scaled, drained, watched and looked at, while requests run.
+
+Its stations talk mutual TLS, and so do the commands.
+"""
 
 import asyncio
 import json
@@ -22,7 +25,8 @@ pytestmark = pytest.mark.timeout(400)  # processes start and stop, on whatever m
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform(tmp_path_factory.mktemp("data"), "--model-name", MODEL) as started:
+    flags = ("--model-name", MODEL, "--station-tls")
+    with platform(tmp_path_factory.mktemp("data"), *flags) as started:
         yield started
 
 
@@ -137,6 +141,17 @@ def test_the_doctor_finds_a_healthy_platform_healthy_and_moves_real_bytes(
         assert findings[what]["state"] == "ok", findings[what]
     assert "bytes of KV moved" in findings["canary"]["said"]
     assert done.returncode == int(bool(wrong))
+
+
+def test_the_store_shows_an_operator_what_the_workers_put_there_and_others_nothing(
+    running: Platform,
+) -> None:
+    held = json.loads(command(running, "cache", "stats", "--json").stdout)
+    assert held["counters"]["put"] > 0
+    [store] = [p["address"] for p in running.state["processes"] if p["role"] == "store"]
+    refused = command(running, "cache", "stats", "--store-address", store)
+    assert refused.returncode == 1
+    assert "does it ask for a certificate (--station-ca)" in refused.stderr
 
 
 def test_status_is_told_again_and_again(running: Platform) -> None:

@@ -25,7 +25,19 @@ def diptych(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "status", "doctor", "drain", "scale", "chat", "gateway", "router", "prefill", "decode"],
+    [
+        "up",
+        "status",
+        "doctor",
+        "drain",
+        "scale",
+        "chat",
+        "certs",
+        "gateway",
+        "router",
+        "prefill",
+        "decode",
+    ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     done = diptych(command, "--help")

@@ -162,6 +162,8 @@ def test_a_worker_is_named_after_its_role(checkpoint: Path) -> None:
         ("admin_listen", "nonsense", "expected host:port"),
         ("tls_certificate", "/nowhere", "expected a file"),
         ("tls_key", "/nowhere", "expected a file"),
+        ("station_ca", "/nowhere", "expected a file"),
+        ("station_key", "/nowhere", "expected a file"),
         ("trusted_proxies", "10.0.0.0/8,nonsense", "does not appear to be an IPv4 or IPv6"),
         ("route_retention", "*/messages=forever", "expected patterns of paths, each with =CLASS"),
         ("log_format", "xml", "'text' or 'json'"),

@@ -11,6 +11,7 @@ from diptych.config import DoctorSettings
 from diptych.supervisor import checkup, doctor, findings, machine
 from diptych.supervisor.findings import Finding, State
 from diptych.supervisor.probe import Gateway
+from diptych.testing.papers import Papers
 from diptych.testing.redis import redis_server
 
 MIB = 1 << 20
@@ -125,3 +126,18 @@ def test_the_verdict_is_the_exit_code(capsys: pytest.CaptureFixture, tmp_path: P
     assert {"versions", "disk", "memory", "platform"} <= {
         finding["what"] for finding in json.loads(capsys.readouterr().out)
     }
+
+
+def test_certificates_that_are_nearly_over_are_bad(tmp_path: Path) -> None:
+    assert checkup.certificates({"certificates": ""}).state is State.SKIPPED
+    status = {"certificates": str(tmp_path)}
+    papers = Papers(tmp_path)
+    papers.issue("store/store-1", days=30)
+    found = checkup.certificates(status)
+    assert found.state is State.OK
+    assert "2 are there; the first, store-1.crt, ends in 29 days" in found.said
+    papers.issue("decode/decode-1", days=5)
+    found = checkup.certificates(status)
+    assert (found.state, found.fix) == (State.BAD, f"diptych certs --renew --out {tmp_path}")
+    (tmp_path / "store-1.crt").write_text("?")
+    assert checkup.certificates(status).state is State.BAD

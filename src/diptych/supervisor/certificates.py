@@ -1,27 +1,47 @@
 """`diptych certs`, and the certificates that `diptych up --station-tls` gives to its processes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from diptych.core.errors import BadRequest, Misconfigured
 from diptych.core.phases import Role
-from diptych.supervisor.plan import Certify
 from diptych.transport import authority
 from diptych.transport.authority import FOLDER, LOOPBACK, Authority, Files
 from diptych.transport.roles import OPERATOR, Holder, Station
 
+DAY_S = 86_400.0
+
 Tell = Callable[[str], None]
 
 
-def certify_in(data_dir: Path) -> Certify:
-    """Keeps a certificate for every process of a platform, and one for its operator."""
-    made = Authority(data_dir / FOLDER)
-    made.keep(OPERATOR, LOOPBACK)
+class Keeper:
+    """Has a certificate for every process of a platform, and one for its operator."""
 
-    def certify(role: Role, name: str) -> Files:
-        return made.keep(Holder(Station.of(role), name), LOOPBACK)
+    def __init__(self, data_dir: Path) -> None:
+        self._authority = Authority(data_dir / FOLDER)
+        self._holders: dict[Holder, None] = {OPERATOR: None}
+        self.renew()
 
-    return certify
+    def certify(self, role: Role, name: str) -> Files:
+        """The files of a process; a `plan.Certify`."""
+        holder = Holder(Station.of(role), name)
+        self._holders[holder] = None
+        return self._authority.keep(holder, LOOPBACK)
+
+    def renew(self) -> None:
+        """Make anew what will soon be over."""
+        for holder in self._holders:
+            self._authority.keep(holder, LOOPBACK)
+
+    async def run(self, say: Tell, period_s: float = DAY_S) -> None:
+        """Renew for as long as the platform runs."""
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                self.renew()
+            except OSError as error:
+                say(f"certificates are not renewed: {error}")
 
 
 def make(

@@ -1,6 +1,7 @@
 """What `diptych doctor` asks of a running platform: processes, pairing, tier, a real request."""
 
 import asyncio
+import datetime
 import email.utils
 import json
 import re
@@ -17,11 +18,13 @@ from diptych.kvcache_store import client as kvcache
 from diptych.supervisor.findings import Finding, bad, ok, skipped, warning
 from diptych.supervisor.probe import CANARY, CANARY_TIMEOUT_S, Gateway
 from diptych.telemetry import metrics as m
+from diptych.transport import authority
 from diptych.transport.channel import Dial, connect
 
 ANSWER_S = 3.0
 CANARY_TOKENS = 4
 SKEW_S = 2.0
+LEAST_DAYS = 7
 
 
 def look(status: dict[str, Any], gateway: Gateway, dial: Dial = connect) -> Iterator[Finding]:
@@ -31,6 +34,7 @@ def look(status: dict[str, Any], gateway: Gateway, dial: Dial = connect) -> Iter
     yield ready(status)
     yield pairing(status["members"])
     yield from stores(status, dial)
+    yield certificates(status)
     yield clock(gateway)
     yield canary(status, gateway)
 
@@ -105,6 +109,23 @@ def stores(status: dict[str, Any], dial: Dial = connect) -> Iterator[Finding]:
         else:
             parts = stats.memory_parts + stats.disk_parts
             yield ok("store", f"{node['id']} answers and holds {parts} parts")
+
+
+def certificates(status: dict[str, Any]) -> Finding:
+    """Whether those that stations show each other will last."""
+    if not status["certificates"]:
+        return skipped("certificates", "stations talk without TLS (--station-tls)")
+    folder = Path(status["certificates"])
+    try:
+        ends = [(authority.ends_at(path), path.name) for path in folder.glob("*.crt")]
+    except (OSError, ValueError) as error:
+        return bad("certificates", f"{folder}: {error}", "restart diptych up --station-tls")
+    first, name = min(ends)
+    left_days = (first - datetime.datetime.now(datetime.UTC)).days
+    said = f"{len(ends)} are there; the first, {name}, ends in {left_days} days"
+    if left_days < LEAST_DAYS:
+        return bad("certificates", said, f"diptych certs --renew --out {folder}")
+    return ok("certificates", said)
 
 
 def clock(gateway: Gateway) -> Finding:

@@ -3,15 +3,16 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from diptych.config import UpSettings, secrets_of
 from diptych.gateway.admin.supervisor import control_token
 from diptych.gateway.tenancy.authentication import canary_token
-from diptych.supervisor.certificates import certify_in
+from diptych.supervisor.certificates import Keeper
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.control import Control
 from diptych.supervisor.fleet import GRACE_S, Fleet, Say
@@ -36,6 +37,7 @@ async def _run(
     settings: UpSettings, port: int, secret: bytes, config: Path | None, say: Say, ready: Ready
 ) -> None:
     environment = child_environment(os.environ)
+    keeper = Keeper(settings.data_dir) if settings.station_tls else None
     with Interrupts() as interrupts:
         plan = make_plan(
             settings,
@@ -44,11 +46,12 @@ async def _run(
             free_port=FreePorts(),
             config=config,
             canary=canary_token(secret),
-            certify=certify_in(settings.data_dir) if settings.station_tls else no_certificate,
+            certify=keeper.certify if keeper else no_certificate,
         )
         fleet = Fleet(plan, settings.data_dir, environment, say)
         scaling = Scaling(fleet, plan, say, ready_timeout_s=settings.ready_timeout_s)
-        async with Control(plan.control, control_token(secret), scaling.scale):
+        control = Control(plan.control, control_token(secret), scaling.scale)
+        async with control, _renewing(keeper, say):
             await keep(
                 fleet,
                 interrupts,
@@ -56,6 +59,18 @@ async def _run(
                 ready_timeout_s=settings.ready_timeout_s,
             )
     say("up", "stopped")
+
+
+@asynccontextmanager
+async def _renewing(keeper: Keeper | None, say: Say) -> AsyncIterator[None]:
+    if keeper is None:
+        yield
+        return
+    renewing = asyncio.create_task(keeper.run(partial(say, "up")))
+    try:
+        yield
+    finally:
+        renewing.cancel()
 
 
 async def keep(

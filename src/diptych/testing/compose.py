@@ -44,7 +44,7 @@ def services(path: Path) -> list[Service]:
             fields["restart"] == "no",
         )
         for name, fields in content["services"].items()
-        if fields.get("image") == IMAGE
+        if fields.get("image") == IMAGE and "profiles" not in fields  # that is for people
     ]
 
 

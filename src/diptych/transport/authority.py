@@ -118,6 +118,11 @@ def hosts_of(certificate: Path) -> tuple[Holder, list[str]]:
     return holder, [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
+def ends_at(certificate: Path) -> datetime.datetime:
+    """When a certificate is over."""
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+
+
 def usual_hosts(holder: Holder) -> list[str]:
     """Its own name, if a host may be called so, and this machine."""
     own = [holder.name] if _HOST_NAME.fullmatch(holder.name) else []

@@ -7,7 +7,7 @@ every call. What runs goes on over the connection that it has. roles.py says who
 import datetime
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,7 +35,7 @@ class Shown:
 
     ca: bytes
     chain: bytes
-    key: bytes
+    key: bytes = field(repr=False)
     holder: Holder
 
     @classmethod

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diptych.core.errors import Misconfigured
-from diptych.kvcache_store.house import House, address_in
+from diptych.kvcache_store.house import House, address_in, is_secure_in
 
 
 def test_a_house_says_where_its_store_answers_while_it_lives(tmp_path: Path) -> None:
@@ -17,8 +17,11 @@ def test_a_house_says_where_its_store_answers_while_it_lives(tmp_path: Path) -> 
         house.announce("10.0.0.1:7100")
         assert address_in(path) == "10.0.0.1:7100"
     assert address_in(path) is None
-    with House(path):
-        pass
+    with House(path) as house:
+        house.announce("10.0.0.1:7100", is_secure=True)
+        assert (address_in(path), is_secure_in(path)) == ("10.0.0.1:7100", True)
+        house.announce("10.0.0.1:7100")
+        assert not is_secure_in(path)
 
 
 def test_a_house_has_one_user(tmp_path: Path) -> None:

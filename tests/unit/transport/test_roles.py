@@ -1,5 +1,6 @@
 """The table of who may call what."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_the_page_for_operators_shows_the_table() -> None:
                 shown.setdefault(station, {})[f"{service}/{name}"] = set(who.split(", "))
     table = {at: {m: set(who) for m, who in methods.items()} for at, methods in CALLERS.items()}
     assert shown == table
+
+
+def test_every_threat_on_that_page_is_held_by_tests_that_exist() -> None:
+    tests = (ROOT / "tests" / "contract" / "test_station_tls.py").read_text()
+    lines = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    start = lines.index("| threat | what stands against it | held by |") + 2
+    for line in lines[start : lines.index("", start)]:
+        named = re.findall(r"`(\w+)…?`", line.rpartition("|")[0].rpartition("|")[2])
+        assert named, line
+        for name in named:
+            assert f"def test_{name}" in tests, name
 
 
 def test_kv_is_for_decode_workers_and_the_tier_for_workers() -> None:
