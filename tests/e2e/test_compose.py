@@ -1,5 +1,6 @@
 """What docker-compose.yml starts, as processes on this machine with a real Redis."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ import pytest
 import redis
 import yaml
 
+from diptych.core.errors import Lost
+from diptych.router.client import status
 from diptych.supervisor.ports import FreePorts
-from diptych.testing.compose import Translation, running, services
+from diptych.testing.compose import Translation, run_again, running, services
 from diptych.testing.redis import RedisServer, redis_server
+from diptych.transport.tls import operator_dial
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -69,21 +73,39 @@ def test_there_are_two_of_each_pool_and_one_router() -> None:
 def test_requests_are_served_by_all_workers_and_kept_in_both_stores(site: Site) -> None:
     with httpx.Client(base_url=site.url("gateway-1", "8000"), timeout=60) as http:
         for number in range(8):
-            body = {
-                "model": "tiny-noise",
-                "messages": [{"role": "user", "content": f"{number} " * 150}],
-                "max_tokens": 4,
-                "ignore_eos": True,
-                "thinking": {"type": "disabled"},
-            }
-            reply = http.post("/v1/chat/completions", json=body)
-            assert reply.status_code == 200, reply.text
-            assert reply.json()["usage"]["completion_tokens"] == 4
+            ask(http, f"{number} " * 150)
     for name in ("prefill-1", "prefill-2", "decode-1", "decode-2"):
         assert total(site, name, "llm_generation_tokens_total") > 0
     moved = [total(site, name, "llm_kv_transfer_bytes_total") for name in ("decode-1", "decode-2")]
     assert min(moved) > 0
     assert sum(total(site, name, "llm_tier_parts") for name in ("store-1", "store-2")) > 0
+
+
+def ask(http: httpx.Client, text: str) -> None:
+    body = {
+        "model": "tiny-noise",
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": 4,
+        "ignore_eos": True,
+        "thinking": {"type": "disabled"},
+    }
+    reply = http.post("/v1/chat/completions", json=body)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["completion_tokens"] == 4
+
+
+def test_stations_talk_tls_and_take_over_renewed_certificates(site: Site) -> None:
+    folder = site.logs["router-1"].parent
+    router = site.translation.address("router-1", "router-1", "7000")
+    with pytest.raises(Lost, match="does it ask for a certificate"):
+        asyncio.run(status(router, 10.0))
+    run_again(COMPOSE, "certificates", folder, site.translation)
+    operator = operator_dial(None, folder / "certificates")
+    assert asyncio.run(status(router, 10.0, dial=operator)).ready
+    with httpx.Client(base_url=site.url("gateway-1", "8000"), timeout=60) as http:
+        ask(http, "again " * 150)
+    for name in ("router-1", "gateway-1"):  # by a new connection, by a new call
+        assert "certificate reloaded" in site.logs[name].read_text()
 
 
 def test_what_was_used_is_in_redis(site: Site) -> None:

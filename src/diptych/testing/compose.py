@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -94,23 +94,36 @@ def running(path: Path, folder: Path, translation: Translation) -> Iterator[dict
         for service in services(path):
             logs[service.name] = folder / f"{service.name}.log"
             log = stack.enter_context(logs[service.name].open("wb"))
-            variables = {
-                "DIPTYCH_DATA_DIR": str(folder),
-                **{k: translation.word(service.name, v) for k, v in service.variables.items()},
-            }
-            process = subprocess.Popen(
-                translation.command(service),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**environment(), **variables},
-                cwd=os.fspath(folder),
-            )
+            process = _start(service, folder, translation, log)
             if service.is_once:
                 code = process.wait(timeout=DRAW_S)
                 assert code == 0, logs[service.name].read_text()[-2000:]
             else:
                 stack.callback(_stop, service.name, process)
         yield logs
+
+
+def run_again(path: Path, name: str, folder: Path, translation: Translation) -> None:
+    """A service that ends by itself, while the others run."""
+    [service] = [each for each in services(path) if each.name == name]
+    with (folder / f"{name}.log").open("ab") as log:
+        assert _start(service, folder, translation, log).wait(timeout=DRAW_S) == 0
+
+
+def _start(
+    service: Service, folder: Path, translation: Translation, log: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    variables = {
+        "DIPTYCH_DATA_DIR": str(folder),
+        **{key: translation.word(service.name, v) for key, v in service.variables.items()},
+    }
+    return subprocess.Popen(
+        translation.command(service),
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**environment(), **variables},
+        cwd=os.fspath(folder),
+    )
 
 
 def _stop(name: str, process: "subprocess.Popen[bytes]") -> None:
