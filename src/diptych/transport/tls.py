@@ -8,6 +8,7 @@ import datetime
 import logging
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,8 +172,15 @@ def operator_dial(given: Credentials | None, folder: Path | None) -> Dial:
 
 
 def holder_of(context: Any) -> Holder | None:
-    """Who calls, by the one URI in the certificate; names without a type are not looked at."""
-    uris = list(context.auth_context().get("peer_uri", ()))
+    """Who calls, by the one URI in the certificate; names without a type are not looked at.
+
+    Refused if the certificate has ended since the connection began.
+    """
+    shown = context.auth_context()
+    for pem in shown.get("x509_pem_cert", ()):
+        if _ends_at(pem) <= datetime.datetime.now(datetime.UTC):
+            raise Refused(f"the caller's certificate ended at {_ends_at(pem):%Y-%m-%d %H:%M} UTC")
+    uris = list(shown.get("peer_uri", ()))
     return Holder.parse(uris[0].decode(errors="replace")) if len(uris) == 1 else None
 
 
@@ -181,6 +189,11 @@ def check_claim(context: Any, role: Role) -> None:
     holder = holder_of(context)
     if holder is not None and holder.station is not Station.of(role):
         raise Refused(f"{holder} says that it is a {role}", code=ROLE_REFUSED)
+
+
+@lru_cache(maxsize=1024)  # of as many callers
+def _ends_at(pem: bytes) -> datetime.datetime:
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc
 
 
 def _holder_in(certificate: x509.Certificate) -> Holder:

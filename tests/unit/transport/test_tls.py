@@ -7,13 +7,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from diptych.config import RouterSettings, Stationed
-from diptych.core.errors import Misconfigured
+from diptych.core.errors import Misconfigured, Refused
 from diptych.core.phases import Role
 from diptych.testing.papers import Papers
 from diptych.transport.authority import Files
 from diptych.transport.channel import connect
 from diptych.transport.roles import Holder, Station
-from diptych.transport.tls import Credentials, load, operator_dial
+from diptych.transport.tls import Credentials, check_claim, holder_of, load, operator_dial
 
 
 @pytest.fixture
@@ -124,3 +124,42 @@ def test_an_operator_uses_what_was_given_else_that_of_the_platform(papers: Paper
     assert operator_dial(None, papers.authority.folder) is not connect
     with pytest.raises(Misconfigured, match=r"operator\.crt"):
         operator_dial(None, papers.authority.folder / "nothing")
+
+
+class Context:
+    """A call as gRPC shows it."""
+
+    def __init__(self, **shown: list[bytes]) -> None:
+        self._shown = shown
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._shown
+
+
+def test_a_caller_is_who_its_certificate_says_while_it_is_valid(papers: Papers) -> None:
+    holder = Holder(Station.STORE, "store-1")
+    uri = holder.uri.encode()
+    pem = papers.issue("store/store-1").certificate.read_bytes()
+    assert holder_of(Context(x509_pem_cert=[pem], peer_uri=[uri])) == holder
+    over = papers.issue("store/store-1", days=-0.001).certificate.read_bytes()
+    with pytest.raises(Refused, match="the caller's certificate ended at 20"):
+        holder_of(Context(x509_pem_cert=[over], peer_uri=[uri]))
+
+
+def test_who_shows_nothing_is_nobody() -> None:
+    assert holder_of(Context()) is None
+    assert holder_of(Context(transport_security_type=[b"insecure"])) is None
+    assert holder_of(Context(x509_common_name=[b"operator/operator"])) is None
+    name = Holder(Station.OPERATOR, "operator").uri.encode()
+    assert holder_of(Context(x509_subject_alternative_name=[name], peer_dns=[name])) is None
+    assert holder_of(Context(peer_uri=[name, name])) is None
+    assert holder_of(Context(peer_uri=[b"\xff"])) is None
+
+
+def test_a_claim_is_held_against_the_certificate_where_there_is_one() -> None:
+    decode = Context(peer_uri=[Holder(Station.DECODE, "d").uri.encode()])
+    for role in (Role.DECODE, Role.HYBRID):
+        check_claim(decode, role)
+    check_claim(Context(), Role.PREFILL)
+    with pytest.raises(Refused, match="decode/d says that it is a prefill"):
+        check_claim(decode, Role.PREFILL)
