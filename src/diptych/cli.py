@@ -577,9 +577,9 @@ def certs(
 ) -> None:
     """Make certificates by which stations know each other (mutual TLS).
 
-    The CA (ca.crt, ca.key) is made once in the folder; each station gets NAME.crt and NAME.key.
-    Give it those two and ca.crt: --station-ca, --station-certificate, --station-key. A running
-    station takes renewed files by itself.
+    The CA (ca.crt, ca.key) is made once; each station gets NAME.crt and NAME.key.
+    Give it those two and ca.crt: --station-ca, --station-certificate, --station-key.
+    A running station takes renewed files over by itself.
     """
     from diptych.supervisor import certificates
     from diptych.transport.authority import FOLDER

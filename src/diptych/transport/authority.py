@@ -41,6 +41,10 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        if (folder / "ca.crt").exists() and not (folder / "ca.key").exists():
+            raise Misconfigured(
+                f"{folder} has a ca.crt without its ca.key, which is kept elsewhere"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._key = _read_key(_once(folder / "ca.key", _pem_of_key(_new_key())))

@@ -118,6 +118,14 @@ def test_a_broken_ca_is_told_by_its_files(
         Authority(tmp_path / "a")
 
 
+def test_a_copy_without_the_ca_key_makes_no_other_ca(tmp_path: Path) -> None:
+    Authority(tmp_path)
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(Misconfigured, match=r"has a ca.crt without its ca.key"):
+        Authority(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["ca.crt"]
+
+
 def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Misconfigured, match=r"file: File exists; expected a writable folder"):
