@@ -10,9 +10,10 @@ from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Snapshot, Stored
 from diptych.kvcache_store.chains import LOOKUP_S, ClientCounts, StoreClient
+from diptych.kvcache_store.following import following
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
-from diptych.kvcache_store.messages import Whose
+from diptych.kvcache_store.messages import Heard, News, Whose
 from diptych.kvcache_store.remote_desk import RemoteDesk
 from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
@@ -22,8 +23,8 @@ from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
-    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
-    "Tier", "Transport", "Whose", "stats",
+    "Fetched", "Found", "Heard", "Hit", "News", "Outcome", "Retention", "Run", "Stats",
+    "StoreClient", "StoreTier", "Tier", "Transport", "Whose", "following", "stats",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough

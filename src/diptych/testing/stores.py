@@ -13,7 +13,7 @@ from diptych.kvcache_store.client import Retention, Run, StoreClient, Whose
 from diptych.kvcache_store.desk import Desk
 from diptych.kvcache_store.items import Item
 from diptych.kvcache_store.quota import Quotas
-from diptych.kvcache_store.service import StoreService
+from diptych.kvcache_store.service import SNAPSHOT_HASHES, StoreService
 from diptych.kvcache_store.tenants import Tenants
 from diptych.kvcache_store.tiers import Tiers
 from diptych.kvcache_store.volume import Folder, Volume
@@ -49,6 +49,7 @@ async def running_store(
     read_s: float = 2.0,
     queue_bytes: int | None = None,
     silence_s: float = 10.0,
+    snapshot_hashes: int = SNAPSHOT_HASHES,
 ) -> AsyncIterator[RunningStore]:
     """One that serves, and is ended in good order."""
     tiers = Tiers(
@@ -67,7 +68,7 @@ async def running_store(
     writing = asyncio.create_task(tiers.run())
     caretaker = Caretaker(tiers, clock=clock)
     desk = Desk("store-1", tiers, caretaker, clock)
-    service = StoreService(tiers, desk, silence_s=silence_s)
+    service = StoreService(tiers, desk, silence_s=silence_s, snapshot_hashes=snapshot_hashes)
     try:
         async with Server(listen, [service.register], grace_s=0) as server:
             yield RunningStore(tiers, caretaker, desk, server.address)
