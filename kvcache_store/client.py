@@ -78,6 +78,10 @@ class StoreTier:
         self._refused = 0  # parts; counted on the engine's thread
         self._putting: asyncio.Task[None] | None = None
 
+    def use(self, addresses: Sequence[str]) -> None:
+        """These are the nodes from now on. On the event loop; see StoreClient."""
+        self._client.use(addresses)
+
     def bind(self, namespace: bytes, layout_hash: bytes) -> Self:
         """Say what engine it is of; until then it finds nothing. An `engine.tier.OpenTier`."""
         self._namespace, self._layout_hash = namespace, layout_hash
@@ -117,7 +121,7 @@ class StoreTier:
         return num_filled
 
     def has_room(self, count: int) -> bool:
-        has_room = self._waiting_bytes < WAITING_BYTES
+        has_room = self._client.has_nodes and self._waiting_bytes < WAITING_BYTES
         self._refused += 0 if has_room else count
         return has_room
 

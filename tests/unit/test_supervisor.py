@@ -382,7 +382,9 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
         assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
 
 
-def test_a_plan_has_a_store_that_router_and_workers_use_unless_none_is_wanted(tmp_path: Path) -> None:
+def test_a_plan_has_a_store_that_router_and_workers_use_unless_none_is_wanted(
+    tmp_path: Path,
+) -> None:
     without = plan_for(tmp_path, store="0").processes
     assert "store" not in {process.role for process in without}
     assert not any("--stores" in process.command for process in without)
