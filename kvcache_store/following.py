@@ -10,7 +10,7 @@ from diptych.core.errors import Lost
 from diptych.kvcache_store import wire
 from diptych.kvcache_store.messages import Heard, News
 from diptych.kvcache_store.node import GREET_S
-from diptych.transport.channel import Dial, call, connect
+from diptych.transport.channel import Dial, connect, deadline
 from diptych.transport.errors import from_rpc
 
 
@@ -22,16 +22,20 @@ async def following(
     them, else all that it holds; then what happens, until the node is lost: a DiptychError."""
     channel = dial(address)
     try:
-        stub = wire.stub(channel)
-        await call(stub.Greet, wire.greet_to_pb(), timeout_s=GREET_S)
-        yield _news(stub, heard)
+        stream = wire.stub(channel).Watch(wire.watch_to_pb(heard))
+        try:
+            async with deadline(GREET_S, "a store that is to be followed"):
+                await stream.wait_for_connection()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error) from error
+        yield _news(stream)
     finally:
         await channel.close()
 
 
-async def _news(stub: Any, heard: Heard) -> AsyncIterator[News]:
+async def _news(stream: Any) -> AsyncIterator[News]:
     try:
-        async for message in stub.Watch(wire.watch_to_pb(heard)):
+        async for message in stream:
             yield wire.news_from_pb(message)
     except grpc.aio.AioRpcError as error:
         raise from_rpc(error) from error

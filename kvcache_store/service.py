@@ -103,6 +103,7 @@ class StoreService(StoreServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.IndexNews]:
         """What the watcher missed, or a snapshot; then what happens."""
+        await context.send_initial_metadata(())  # it is followed, even if there are no news yet
         events = self._tiers.events
         news: asyncio.Queue[IndexBatch] = asyncio.Queue(NEWS_BEHIND)
         is_behind = asyncio.Event()

@@ -141,6 +141,7 @@ def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
         tokens_total=counts.tokens_total,
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
+        brought_tokens_total=counts.memory_hit_tokens_total + counts.disk_hit_tokens_total,
         preemptions_total=counts.preemptions_total,
         busy_us_total=work.busy_us,
         steps_total=work.steps,

@@ -78,7 +78,7 @@ class Estimates:
             pace += PACE_WEIGHT * (ratio - pace)
             self._paces[worker] = min(MOST_PACE, max(1 / MOST_PACE, pace))
             fit.observe(sample)
-        hit = load.hit_tokens_total - before[1].hit_tokens_total
+        hit = _own_hits(load) - _own_hits(before[1])
         if hit > 0:
             self._truth(worker).real += hit
 
@@ -115,3 +115,8 @@ class Estimates:
 
     def _truth(self, worker: WorkerId) -> Truth:
         return self._truths.setdefault(worker, Truth())
+
+
+def _own_hits(load: Load) -> int:
+    """What the tier brought says nothing about what the index knows of a worker's pages."""
+    return load.hit_tokens_total - load.brought_tokens_total

@@ -134,9 +134,6 @@ class Stumbling(StoreServicer):
     def register(self, server: grpc.aio.Server) -> None:
         add_StoreServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
-    async def Greet(self, request: pb.GreetRequest, context: Any) -> pb.NodeLife:
-        return pb.NodeLife()
-
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.IndexNews]:
         self.asked.append((request.incarnation, request.seq))
         for message in self._scripts.pop(0):

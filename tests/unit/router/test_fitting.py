@@ -128,20 +128,21 @@ def test_a_new_worker_starts_with_what_others_of_its_role_have_shown() -> None:
 
 
 def test_an_index_that_is_wrong_about_a_worker_loses_trust_and_can_win_it_back() -> None:
-    estimates, hits = Estimates(), 0
+    estimates, hits, brought = Estimates(), 0, 0
 
-    def serve(expected: int, real: int) -> None:
-        nonlocal hits
-        hits += real
+    def serve(expected: int, real: int, by_tier: int = 0) -> None:
+        nonlocal hits, brought
+        hits, brought = hits + real + by_tier, brought + by_tier
+        load = Load(hit_tokens_total=hits, brought_tokens_total=brought)
         estimates.expects_hit(W, expected)
-        estimates.reported(W, Role.PREFILL, LIFE, Load(hit_tokens_total=hits))
+        estimates.reported(W, Role.PREFILL, LIFE, load)
 
     estimates.reported(W, Role.PREFILL, LIFE, Load())
     for _ in range(ACCURACY_LEAST - 1):
         serve(1000, 100)
     assert estimates.accuracy(W) is None
     assert estimates.is_trusted(W)  # too little is known
-    serve(1000, 100)
+    serve(1000, 100, by_tier=20_000)  # which says nothing of its pages
     assert not estimates.is_trusted(W)
     for _ in range(200):
         serve(1000, 990)
