@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash, Incarnation
-from diptych.router.fingerprints import Fingerprints
+from diptych.router.fingerprints import SLOTS, Fingerprints
 from diptych.router.messages import ANY_LIFE, BlockChanges, BlockTier
 
 MAX_BLOCKS = 1_000_000  # about 110 bytes each
@@ -64,8 +64,9 @@ NOTHING = Overlap()
 class PrefixIndex:
     """The blocks of all members, in bounded memory."""
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
+    def __init__(self, max_blocks: int = MAX_BLOCKS, disk_slots: int = SLOTS) -> None:
         self.max_blocks = max_blocks
+        self._disk_slots = disk_slots  # of each node
         self.gaps_total = 0
         self.evicted_total = 0
         self._holders: dict[tuple[str, BlockTier], Holder] = {}
@@ -134,7 +135,7 @@ class PrefixIndex:
         if tier is BlockTier.DISK:
             disk = self._disks.get(node)
             if disk is None:
-                disk = self._disks[node] = Fingerprints()
+                disk = self._disks[node] = Fingerprints(self._disk_slots)
             for key in keys_of(names):
                 if came:
                     self.evicted_total += disk.add(key)

@@ -119,7 +119,7 @@ stocks = st.lists(
 def test_the_nodes_of_the_tier_are_one_holder_and_memory_counts_before_disk(
     steps: list[tuple[str, BlockTier, bool, int]], chain: list[int]
 ) -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(disk_slots=1 << 10)
     index.announce("a", LIFE, stored(0, *chain[:2]))
     held: dict[tuple[str, BlockTier], set[int]] = {}
     for node, tier, came, number in steps:
