@@ -117,6 +117,16 @@ def ids(answers: list[Answer]) -> list[tuple[int, ...]]:
     return [answer.token_ids for answer in answers]
 
 
+def blocks_known(running: Platform, tier: str) -> float:
+    """How many blocks of a tier the router knows."""
+    router = next(p for p in running.state["processes"] if p["role"] == "router")
+    shown = httpx.get(f"http://{router['metrics_address']}/metrics").text
+    (line,) = [
+        n for n in shown.splitlines() if n.startswith("llm_index_tier_blocks{") and tier in n
+    ]
+    return float(line.rpartition(" ")[2])
+
+
 async def kill_prefill(running: Platform) -> None:
     """All prefill workers lose their pages; the store keeps its memory."""
     old = running.pids("prefill")
@@ -148,6 +158,7 @@ async def compare_all_places(tmp_path: Path, count: int) -> None:
             cold = await asker.all(first)
             assert not any(answer.cached for answer in cold)
             note("cold", cold)
+            await settle(lambda: blocks_known(running, "memory") > count, within_s=10)
             again = await asker.all(first)  # on the same worker, or another one by the tier
             note("again", again)
             assert ids(again) == ids(cold)
@@ -167,6 +178,7 @@ async def compare_all_places(tmp_path: Path, count: int) -> None:
     with platform(tmp_path, *FLAGS) as running:  # every process is new
         async with httpx.AsyncClient(base_url=running.base_url, timeout=120) as client:
             asker = Asker(client)
+            await settle(lambda: blocks_known(running, "disk") > count, within_s=10)
             stored = await asker.all(second)
             note("all processes new", stored)
             assert ids(stored) == ids(apart)
