@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import signal
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,16 +99,15 @@ def share_found(answers: list[Answer], tier: str) -> float:
 
 def note(place: str, answers: list[Answer]) -> None:
     """What was found, for whoever runs this with --log-cli-level=INFO."""
-    tiers: Counter[str] = Counter()
-    for answer in answers:
-        tiers.update(answer.tiers)
+    memory, disk = (sum(a.tiers.get(tier, 0) for a in answers) for tier in ("memory", "disk"))
     log.info(
-        "%s: prompts=%d tokens=%d cached=%d by tier=%s",
+        "%s: prompts=%d tokens=%d device=%d memory=%d disk=%d",
         place,
         len(answers),
         sum(answer.prompt_tokens for answer in answers),
-        sum(answer.cached for answer in answers),
-        dict(tiers),
+        sum(answer.cached for answer in answers) - memory - disk,
+        memory,
+        disk,
     )
 
 
