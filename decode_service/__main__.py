@@ -153,6 +153,8 @@ def _load(engine: EnginePort, service: DecodeService, work: Work) -> Load:
         prompt_pairs_total=work.prompt_pairs,
         decode_rows_total=work.decode_rows,
         decode_context_total=work.decode_context,
+        loads_total=work.loads,
+        load_us_total=work.load_us,
         draining=service.sessions.is_draining,
     )
 

@@ -1,6 +1,6 @@
 """Which worker: the fewest expected milliseconds until the user sees the effect, with reasons.
 
-    prefill(w) = queue + min over what may be fetched of [ F + C ] + those held up · C
+    prefill(w) = queue + min over what may be fetched of [ T + C ] + those held up · C
     decode(d)  = F(missing) + L · gap(n + 1) + n · min(L, rest) · what one row more adds to the gap
 
 All that have room are scored. Of those within `max(10 %, 5 ms)` of the best two are drawn, and the
@@ -234,7 +234,7 @@ def _prompt_score(c: Candidate, ask: Ask, crowd: float) -> Score:
     more, fetched = min(float(ask.shared), float(length - 1)) - hit, 0.0
     if more > 0:
         in_memory = max(0.0, ask.shared - ask.on_disk - hit)
-        fetching_ms = c.costs.fetching_ms(more, max(0.0, more - in_memory))
+        fetching_ms = c.costs.loading_ms(more, max(0.0, more - in_memory))
         rest_ms = c.costs.prompt_ms(length - hit - more, length)
         if fetching_ms + rest_ms < work_ms:
             work_ms, fetch_ms, fetched = rest_ms, fetching_ms, more
