@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from diptych.core.errors import DiptychError
 from diptych.core.ids import BlockHash, WorkerId
@@ -24,6 +25,7 @@ from diptych.transport.frames import BlockWriter, Part, PartKind
 
 LOOKUP_S = 0.25  # a healthy node answers within milliseconds; one that does not is down
 UNSENT_BYTES = 256 << 20
+LEAVE_S = 30.0  # for what is under way at a node that is used no more
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +56,31 @@ class StoreClient:
         dial: Dial = connect,
     ) -> None:
         self.counts = ClientCounts()
-        self._nodes = {address: Node(address, worker_id, transport, dial) for address in addresses}
+        self._nodes: dict[str, Node] = {}
+        self._leaving: dict[asyncio.Task[None], Node] = {}
+        self._node = partial(Node, worker_id=worker_id, transport=transport, dial=dial)
         self._lookup_s = lookup_s
         self._unsent_limit = unsent_bytes
         self._unsent_bytes = 0
+        self.use(addresses)
+
+    def use(self, addresses: Sequence[str]) -> None:
+        """These are the nodes from now on; others finish what is under way and are closed."""
+        wanted = dict.fromkeys(addresses)
+        for address in [known for known in self._nodes if known not in wanted]:
+            log.info("node is used no more node=%s", address)
+            node = self._nodes.pop(address)
+            leaving = asyncio.create_task(node.leave(LEAVE_S))
+            self._leaving[leaving] = node
+            leaving.add_done_callback(self._leaving.pop)
+        for address in wanted:
+            if address not in self._nodes:
+                self._nodes[address] = self._node(address)
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there is any, up or not."""
+        return bool(self._nodes)
 
     @property
     def transports(self) -> dict[str, Transport]:
@@ -132,6 +155,9 @@ class StoreClient:
         for index in indices:
             if index in places:
                 by_node.setdefault(places[index].node, []).append(index)
+        for address in by_node.keys() - self._nodes.keys():  # used no more since it was found
+            self.counts.fetches_failed += 1
+            del by_node[address]
         pulls = [
             self._nodes[address].pull(
                 hit.whose, kind, [hit.chain[i] for i in wanted], writer, deadline_s
@@ -149,9 +175,8 @@ class StoreClient:
 
     async def release(self, hit: Hit) -> None:
         """Let go of what a look-up has pinned. Without it pins end by themselves."""
-        await asyncio.gather(
-            *(self._nodes[address].release(pin, self._lookup_s) for address, pin in hit.pins)
-        )
+        pins = [(self._nodes[node], pin) for node, pin in hit.pins if node in self._nodes]
+        await asyncio.gather(*(node.release(pin, self._lookup_s) for node, pin in pins))
 
     async def put(self, run: Run, *, deadline_s: float, await_disk: bool = False) -> Outcome:
         """Store what the tier lacks. Above `unsent_bytes` under way a run is dropped at once."""
@@ -206,8 +231,7 @@ class StoreClient:
         self, whose: Whose, name: BlockHash, writer: BlockWriter, *, deadline_s: float
     ) -> bool:
         """Fetch a slot; True only if it was verified. No byte is written after it returned."""
-        for address in ranked(self.weights, name)[:LOOKED_AT]:
-            node = self._nodes[address]
+        for node in [self._nodes[each] for each in ranked(self.weights, name)[:LOOKED_AT]]:
             pulled = await node.pull(whose, PartKind.SLOT, [name], writer, deadline_s)
             self.counts.fetched_bytes += pulled.size_bytes if pulled.is_whole else 0
             if pulled.is_whole:
@@ -215,7 +239,11 @@ class StoreClient:
         return False
 
     async def close(self) -> None:
-        await asyncio.gather(*(node.close() for node in self._nodes.values()))
+        leaving = dict(self._leaving)
+        for task in leaving:
+            task.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        await asyncio.gather(*(n.close() for n in (*leaving.values(), *self._nodes.values())))
 
     def _asked(self, chain: Sequence[BlockHash], start: int) -> dict[Node, list[int]]:
         """Which node is asked for which blocks."""

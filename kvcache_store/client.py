@@ -10,9 +10,10 @@ from diptych.core.ids import BlockHash, WorkerId
 from diptych.engine.tier import Found as EngineFound
 from diptych.engine.tier import Kept, Owner, Place, Snapshot, Stored
 from diptych.kvcache_store.chains import LOOKUP_S, ClientCounts, StoreClient
+from diptych.kvcache_store.following import following
 from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.links import Transport
-from diptych.kvcache_store.messages import Whose
+from diptych.kvcache_store.messages import Heard, News, Whose
 from diptych.kvcache_store.remote_desk import RemoteDesk
 from diptych.kvcache_store.report import Stats
 from diptych.kvcache_store.retention import Retention
@@ -22,8 +23,8 @@ from diptych.transport.frames import Part, PartKind, checksum
 from diptych.transport.frames import Place as FramePlace
 
 __all__ = [
-    "Fetched", "Found", "Hit", "Outcome", "Retention", "Run", "Stats", "StoreClient", "StoreTier",
-    "Tier", "Transport", "Whose", "stats",
+    "Fetched", "Found", "Heard", "Hit", "News", "Outcome", "Retention", "Run", "Stats",
+    "StoreClient", "StoreTier", "Tier", "Transport", "Whose", "following", "stats",
 ]  # fmt: skip
 
 LOAD_S = 1.0  # and what follows for each MiB: then what has arrived must be enough
@@ -77,6 +78,10 @@ class StoreTier:
         self._refused = 0  # parts; counted on the engine's thread
         self._putting: asyncio.Task[None] | None = None
 
+    def use(self, addresses: Sequence[str]) -> None:
+        """These are the nodes from now on. On the event loop; see StoreClient."""
+        self._client.use(addresses)
+
     def bind(self, namespace: bytes, layout_hash: bytes) -> Self:
         """Say what engine it is of; until then it finds nothing. An `engine.tier.OpenTier`."""
         self._namespace, self._layout_hash = namespace, layout_hash
@@ -116,7 +121,7 @@ class StoreTier:
         return num_filled
 
     def has_room(self, count: int) -> bool:
-        has_room = self._waiting_bytes < WAITING_BYTES
+        has_room = self._client.has_nodes and self._waiting_bytes < WAITING_BYTES
         self._refused += 0 if has_room else count
         return has_room
 

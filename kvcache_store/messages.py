@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from diptych.core.ids import BlockHash
 from diptych.kvcache_store.arrivals import Expected
-from diptych.kvcache_store.items import Found
+from diptych.kvcache_store.items import Found, Tier
 from diptych.kvcache_store.retention import Retention
 from diptych.transport.frames import PartKind
 
@@ -26,6 +26,26 @@ class Life:
     incarnation: int
     age_s: float
     was_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How far the news of a node are known: up to which number of which life."""
+
+    incarnation: int = 0  # 0: nothing is known
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Blocks that came to a tier of a node or went from it; or a page of all that it holds."""
+
+    heard: Heard  # with this
+    tier: Tier
+    came: bool
+    names: tuple[BlockHash, ...]
+    is_snapshot: bool = False  # its first page: what was known of the node before is void
+    is_last: bool = True  # False: more pages of a snapshot follow
 
 
 @dataclass(frozen=True, slots=True)

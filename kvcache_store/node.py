@@ -57,6 +57,9 @@ class Node:
         self._life: Life | None = None
         self._heard_s = 0.0
         self._greeting: asyncio.Task[None] | None = None
+        self._has_left = False
+        self._num_calls = 0  # under way
+        self._is_idle = asyncio.Event()
 
     @property
     def shares_memory(self) -> bool:
@@ -177,7 +180,20 @@ class Node:
                     return await link.put(announced, by_name)
             return await _put(self._bulk, announced, by_name, deadline_s)
 
+    async def leave(self, within_s: float) -> None:
+        """Finish what is under way, or what of it takes no longer than that, and close."""
+        try:
+            async with asyncio.timeout(within_s):
+                while self._num_calls:
+                    self._is_idle.clear()
+                    await self._is_idle.wait()
+        except TimeoutError:
+            log.warning("calls cut off node=%s calls=%d", self.address, self._num_calls)
+        finally:
+            await self.close()
+
     async def close(self) -> None:
+        self._has_left = True
         if self._greeting is not None:
             self._greeting.cancel()
             await asyncio.gather(self._greeting, return_exceptions=True)
@@ -188,12 +204,18 @@ class Node:
     @asynccontextmanager
     async def _judged(self) -> AsyncIterator[None]:
         """A call that shows whether the node is there."""
+        if self._has_left:
+            raise Lost("this node is none of the tier's any more", code="node_left")
+        self._num_calls += 1
         try:
             yield
         except (Lost, Expired) as error:
             if error.code not in _MISSES:
                 self._is_lost(error)
             raise
+        finally:
+            self._num_calls -= 1
+            self._is_idle.set()
 
     def _is_lost(self, error: DiptychError) -> None:
         if self.is_up:

@@ -39,7 +39,7 @@ from diptych.transport.frames import Part, PartKind
 SERVICE = "diptych.contract.Store"
 SILENCE_S = 10.0
 NEWS_BEHIND = 4096  # batches; a watcher that is further behind begins anew
-SNAPSHOT_HASHES = 65_536  # a message
+SNAPSHOT_HASHES = 8192  # a message: who keeps an index does other things between two of them
 
 
 class StoreService(StoreServicer):
@@ -51,11 +51,13 @@ class StoreService(StoreServicer):
         desk: Operator,
         *,
         silence_s: float = SILENCE_S,
+        snapshot_hashes: int = SNAPSHOT_HASHES,
         on_lookup: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._tiers = tiers
         self._desk = desk
         self._silence_s = silence_s
+        self._snapshot_hashes = snapshot_hashes
         self._on_lookup = on_lookup
         self._layouts: dict[bytes, bytes] = {}  # by namespace, as its first caller said
         self._blocks = BlockServer(self._open_reader, silence_s=silence_s)
@@ -101,6 +103,7 @@ class StoreService(StoreServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.IndexNews]:
         """What the watcher missed, or a snapshot; then what happens."""
+        await context.send_initial_metadata(())  # it is followed, even if there are no news yet
         events = self._tiers.events
         news: asyncio.Queue[IndexBatch] = asyncio.Queue(NEWS_BEHIND)
         is_behind = asyncio.Event()
@@ -193,20 +196,19 @@ class StoreService(StoreServicer):
         return origin_of(whose, self._tiers.tenants.group_of(whose.tenant))
 
     def _snapshot(self) -> Iterator[pb.IndexNews]:
-        """All blocks of all tiers, as of the last number."""
+        """All blocks of all tiers, as of the last number; what happens meanwhile follows."""
         events, disk = self._tiers.events, self._tiers.disk
+        seq, step = events.last_seq, self._snapshot_hashes
         held = [("memory", self._tiers.memory.blocks())]
         if disk is not None:
             held.append(("disk", disk.segments.blocks()))
         pages = [
-            (tier, names[i : i + SNAPSHOT_HASHES])
-            for tier, names in held
-            for i in range(0, len(names), SNAPSHOT_HASHES)
+            (tier, names[i : i + step]) for tier, names in held for i in range(0, len(names), step)
         ] or [("memory", [])]
         for number, (tier, names) in enumerate(pages):
             yield pb.IndexNews(
                 incarnation=events.incarnation,
-                seq=events.last_seq,
+                seq=seq,
                 snapshot=number == 0,
                 more=number + 1 < len(pages),
                 came=True,

@@ -17,8 +17,10 @@ from diptych.kvcache_store.ledger import Balance
 from diptych.kvcache_store.messages import (
     Announcement,
     Fetch,
+    Heard,
     Life,
     LookedUp,
+    News,
     Stored,
     Wanted,
     Whose,
@@ -32,6 +34,7 @@ from diptych.transport.window import Filled
 EXACT = 0x80
 MOST_HASHES = 65_536  # of one message: a million tokens are 8,192 blocks
 MOST_TENANT_CHARS = 128
+_TIERS = {"memory": Tier.MEMORY, "disk": Tier.DISK}
 
 
 def whose_to_pb(whose: Whose) -> pb.Origin:
@@ -94,6 +97,27 @@ def stub(channel: grpc.aio.Channel) -> Any:
 
 def greet_to_pb() -> pb.GreetRequest:
     return pb.GreetRequest()
+
+
+def watch_to_pb(heard: Heard) -> pb.WatchRequest:
+    return pb.WatchRequest(incarnation=heard.incarnation, seq=heard.seq)
+
+
+def news_from_pb(news: pb.IndexNews) -> News:
+    """Broken if a tier or a hash makes no sense."""
+    if news.tier not in _TIERS or len(news.hashes) % HASH_BYTES:
+        raise Broken("a store's news make no sense")
+    return News(
+        Heard(news.incarnation, news.seq),
+        _TIERS[news.tier],
+        news.came,
+        tuple(
+            BlockHash(news.hashes[i : i + HASH_BYTES])
+            for i in range(0, len(news.hashes), HASH_BYTES)
+        ),
+        is_snapshot=news.snapshot,
+        is_last=not news.more,
+    )
 
 
 def release_to_pb(pin: int) -> pb.ReleaseRequest:

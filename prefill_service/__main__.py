@@ -145,6 +145,7 @@ def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
         tokens_total=counts.tokens_total,
         query_tokens_total=counts.query_tokens_total,
         hit_tokens_total=counts.hit_tokens_total,
+        brought_tokens_total=counts.memory_hit_tokens_total + counts.disk_hit_tokens_total,
         preemptions_total=counts.preemptions_total,
         busy_us_total=work.busy_us,
         steps_total=work.steps,
@@ -152,6 +153,8 @@ def _load(engine: EnginePort, service: PrefillService, work: Work) -> Load:
         prompt_pairs_total=work.prompt_pairs,
         decode_rows_total=work.decode_rows,
         decode_context_total=work.decode_context,
+        loads_total=work.loads,
+        load_us_total=work.load_us,
         draining=service.sessions.is_draining,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from diptych.config import RouterSettings
+from diptych.config import RouterSettings, addresses_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.router import decisions
@@ -12,6 +12,7 @@ from diptych.router.decisions import Difference, Recorder
 from diptych.router.dispatcher import Dispatcher
 from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
+from diptych.router.store_news import StoreNews
 from diptych.telemetry import logs
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.metrics import Metrics
@@ -34,6 +35,9 @@ async def _serve(settings: RouterSettings) -> None:
     recorder = Recorder(settings.decisions_file) if settings.decisions_file else None
     dispatcher = Dispatcher(registry, on_decision=recorder.record if recorder else None)
     service = RouterService(dispatcher, registry, metrics)
+    news = StoreNews(dispatcher.index, dial=tls.dial_of(credentials))
+    metrics.pull(news.readings)
+    news.use(addresses_of(settings.stores))
     with stop_signals() as stopped:
         async with (
             Server(settings.listen, [service.register], credentials=credentials) as server,
@@ -42,6 +46,7 @@ async def _serve(settings: RouterSettings) -> None:
             log.info("router ready at=%s", server.address)
             await stopped.wait()
     service.stop()
+    await news.close()
     if recorder is not None:
         recorder.close()
 

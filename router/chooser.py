@@ -12,7 +12,7 @@ from diptych.router.decisions import Decision
 from diptych.router.estimates import Estimates
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.policy import Ask, Choice, Wait, Why, choose_decode, choose_prefill
-from diptych.router.prefix_index import Overlap, PrefixIndex
+from diptych.router.prefix_index import NOTHING, Overlap, PrefixIndex
 from diptych.router.registry import StreamRegistry
 
 log = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class Chooser:
 
     def cost_ms(self, lease: int, entry: Entry) -> float:
         """What computing a prompt is expected to take wherever most of it is cached."""
-        overlap = self._overlaps.get(lease)
-        most = max(overlap.device.values(), default=0.0) if overlap else 0.0
+        overlap = self._overlaps.get(lease, NOTHING)
+        most = max(overlap.shared, *overlap.device.values(), 0.0)
         for record in self.candidates.workers():
             if record.join.role is not Role.DECODE:
                 hit = min(most * record.join.block_tokens, entry.want.prompt_len - 1.0)
@@ -133,6 +133,7 @@ class Chooser:
             gap_target_ms=class_of(want.priority_class).gap_target_ms,
             first_block=entry.keys[0] if entry.keys else 0,
             shared=overlap.shared * grain,
+            on_disk=overlap.on_disk * grain,
             held=held,
             waiting=self._num_waiting,
             promised_ms=dict(self._promised_ms),

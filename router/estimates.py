@@ -4,7 +4,7 @@ Pure but for its own state. Knows no clock.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
@@ -21,6 +21,8 @@ GROUPS_LIMIT = 1024
 TRUSTED_ACCURACY = 0.7
 ACCURACY_MEMORY = 0.99  # of older prompts with each new one; reports lag behind by a few
 ACCURACY_LEAST = 20  # prompts before anything is concluded
+TIER_WEIGHT = 0.1  # of the loads of a report in the tier's pace
+TIER_BOUND = 30.0  # the tier is at most so many times slower, or faster, than shipped
 
 
 @dataclass(slots=True)
@@ -53,14 +55,14 @@ class Estimates:
 
     def __init__(self) -> None:
         self._fits: dict[Role, Fit] = {}
+        self._costs: dict[Role, Costs] = {}
         self._paces: dict[WorkerId, float] = {}
         self._loads: dict[WorkerId, tuple[Incarnation, Load]] = {}
         self._new: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._truths: dict[WorkerId, Truth] = {}
 
     def costs(self, worker: WorkerId, role: Role) -> Costs:
-        fit = self._fits.get(role)
-        costs = fit.costs if fit is not None else DEFAULTS
+        costs = self._costs.get(role, DEFAULTS)
         pace = self._paces.get(worker, 1.0)
         return costs if abs(pace - 1) < SAME_PACE else costs.at_pace(pace)
 
@@ -78,7 +80,10 @@ class Estimates:
             pace += PACE_WEIGHT * (ratio - pace)
             self._paces[worker] = min(MOST_PACE, max(1 / MOST_PACE, pace))
             fit.observe(sample)
-        hit = load.hit_tokens_total - before[1].hit_tokens_total
+            tier_pace = self._costs.get(role, DEFAULTS).tier_pace
+            self._costs[role] = replace(fit.costs, tier_pace=tier_pace)
+        self._loaded(role, before[1], load)
+        hit = _own_hits(load) - _own_hits(before[1])
         if hit > 0:
             self._truth(worker).real += hit
 
@@ -113,5 +118,23 @@ class Estimates:
     def expected_new(self, tenant: str, name: str) -> int:
         return round(self._new.get((tenant, name), EXPECTED_NEW))
 
+    def _loaded(self, role: Role, before: Load, after: Load) -> None:
+        """How long the tier took for what it brought to a worker, next to what was expected."""
+        loads = after.loads_total - before.loads_total
+        tokens = after.brought_tokens_total - before.brought_tokens_total
+        took_ms = (after.load_us_total - before.load_us_total) / 1000
+        if loads <= 0 or tokens < 0 or took_ms <= 0:
+            return
+        costs = self._costs.get(role, DEFAULTS)
+        ratio = took_ms / (costs.fetch_ms * loads + costs.fetch_token_ms * tokens)
+        ratio = min(TIER_BOUND, max(1 / TIER_BOUND, ratio))
+        pace = costs.tier_pace + TIER_WEIGHT * (ratio - costs.tier_pace)
+        self._costs[role] = replace(costs, tier_pace=pace)
+
     def _truth(self, worker: WorkerId) -> Truth:
         return self._truths.setdefault(worker, Truth())
+
+
+def _own_hits(load: Load) -> int:
+    """What the tier brought says nothing about what the index knows of a worker's pages."""
+    return load.hit_tokens_total - load.brought_tokens_total

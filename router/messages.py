@@ -152,6 +152,9 @@ class Load:
     tokens_total: int = 0
     query_tokens_total: int = 0  # of prompts looked up in the prefix cache
     hit_tokens_total: int = 0  # of them: not computed again
+    brought_tokens_total: int = 0  # of these: by the cache tier, not of its own pages
+    loads_total: int = 0  # that brought them
+    load_us_total: int = 0
     preemptions_total: int = 0
     busy_us_total: int = 0  # in steps that computed something
     steps_total: int = 0

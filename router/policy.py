@@ -1,6 +1,6 @@
 """Which worker: the fewest expected milliseconds until the user sees the effect, with reasons.
 
-    prefill(w) = queue + min over what may be fetched of [ F + C ] + those held up · C
+    prefill(w) = queue + min over what may be fetched of [ T + C ] + those held up · C
     decode(d)  = F(missing) + L · gap(n + 1) + n · min(L, rest) · what one row more adds to the gap
 
 All that have room are scored. Of those within `max(10 %, 5 ms)` of the best two are drawn, and the
@@ -47,6 +47,7 @@ class Ask:
     gap_target_ms: float = inf  # of its class: rows are not added beyond it
     first_block: int = 0  # 64 bits of its hash; 0: none
     shared: int = 0  # tokens of the prompt that the cache tier holds
+    on_disk: int = 0  # of those, taken to be the last: heads stay in memory longest
     held: Mapping[str, float] = field(
         default_factory=dict
     )  # tokens of the prompt by worker, as the index has it
@@ -107,6 +108,7 @@ class Score:
     work_ms: float
     others_ms: float = 0.0  # what it costs those who are there
     hit: float = 0.0
+    fetched: float = 0.0  # tokens that come from the tier, and are not computed either
 
     @property
     def total_ms(self) -> float:
@@ -229,21 +231,22 @@ def _prompt_score(c: Candidate, ask: Ask, crowd: float) -> Score:
     hit = ask.hit(c)
     length = ask.prompt_len
     work_ms, fetch_ms = c.costs.prompt_ms(length - hit, length), 0.0
-    more = min(float(ask.shared), float(length - 1)) - hit
+    more, fetched = min(float(ask.shared), float(length - 1)) - hit, 0.0
     if more > 0:
-        fetching_ms = c.costs.fetching_ms(more)
+        in_memory = max(0.0, ask.shared - ask.on_disk - hit)
+        fetching_ms = c.costs.loading_ms(more, max(0.0, more - in_memory))
         rest_ms = c.costs.prompt_ms(length - hit - more, length)
         if fetching_ms + rest_ms < work_ms:
-            work_ms, fetch_ms = rest_ms, fetching_ms
+            work_ms, fetch_ms, fetched = rest_ms, fetching_ms, more
     queue_ms = c.queue_ms + ask.promised_ms.get(c.rank.worker_id, 0.0)
     held_up = crowd if c.prompts else 0.0
     if c.foreign_prompts:  # taken to be like this one
         queue_ms += c.foreign_prompts * c.costs.prompt_ms(length, length)
     if c.role is Role.PREFILL:
         fetch_ms += c.costs.fetching_ms(length)  # the hand-over that the others spare
-        return Score(queue_ms, fetch_ms, work_ms, held_up * work_ms, hit)
+        return Score(queue_ms, fetch_ms, work_ms, held_up * work_ms, hit, fetched)
     decoding = max(0, c.rows - c.prompts)
-    return Score(queue_ms, fetch_ms, work_ms, (held_up + decoding) * work_ms, hit)
+    return Score(queue_ms, fetch_ms, work_ms, (held_up + decoding) * work_ms, hit, fetched)
 
 
 def _decode_score(c: Candidate, ask: Ask) -> Score:
@@ -257,7 +260,7 @@ def _decode_score(c: Candidate, ask: Ask) -> Score:
 
 
 def _explain_prompt(c: Candidate, ask: Ask, score: Score) -> str:
-    computed = round(ask.prompt_len - score.hit)
+    computed = round(ask.prompt_len - score.hit - score.fetched)
     parts = [f"{score.queue_ms:.0f} queued"] if score.queue_ms >= 0.5 else []
     parts.append(f"{score.work_ms:.0f} for {computed} of {ask.prompt_len} tokens")
     if score.fetch_ms >= 0.5:

@@ -7,6 +7,9 @@ its announcement the blocks are *predicted*: they count half, for a few seconds.
 
 One entry a block: 64 bits of its hash, and a bit for each holder. Blocks that were neither
 announced nor used for longest go first when there are too many.
+
+The nodes of the cache tier are one holder, for all to fetch from: segments of a chain lie on
+different nodes. Their memory is known exactly, their disks, which hold far more, by fingerprints.
 """
 
 import struct
@@ -15,14 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diptych.core.ids import BlockHash, Incarnation
-from diptych.router.messages import BlockChanges, BlockTier
+from diptych.router.fingerprints import SLOTS, Fingerprints
+from diptych.router.messages import ANY_LIFE, BlockChanges, BlockTier
 
 MAX_BLOCKS = 1_000_000  # about 110 bytes each
 PREDICTED_S = 5.0
 PREDICTED_WORTH = 0.5
 PATIENCE = 16  # messages that were under way when we asked for missing ones
 
-_INDEXED = (BlockTier.DEVICE, BlockTier.HOST)  # disks answer for themselves
+_ANNOUNCED = (BlockTier.DEVICE, BlockTier.HOST)
 
 
 @dataclass(slots=True)
@@ -50,7 +54,8 @@ class Overlap:
     """How many first blocks of a chain each member holds; the predicted ones count half."""
 
     device: dict[str, float] = field(default_factory=dict)
-    shared: int = 0  # that some member holds outside a device, for all to fetch
+    shared: int = 0  # that are somewhere outside a device, for all to fetch
+    on_disk: int = 0  # of those
 
 
 NOTHING = Overlap()
@@ -59,15 +64,17 @@ NOTHING = Overlap()
 class PrefixIndex:
     """The blocks of all members, in bounded memory."""
 
-    def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
+    def __init__(self, max_blocks: int = MAX_BLOCKS, disk_slots: int = SLOTS) -> None:
         self.max_blocks = max_blocks
+        self._disk_slots = disk_slots  # of each node
         self.gaps_total = 0
         self.evicted_total = 0
         self._holders: dict[tuple[str, BlockTier], Holder] = {}
         self._free_bits: list[int] = []
         self._mask_of: dict[int, int] = {}  # block → its holders; used last is last
         self._masks: dict[int, int] = {}  # each value once
-        self._device_bits = 0
+        self._device_bits = self._host_bits = 0
+        self._disks: dict[str, Fingerprints] = {}  # by node of the cache tier
         self._predicted: dict[int, dict[int, float]] = {}  # block → holder's bit → until
         self._expiring: deque[tuple[float, int, tuple[int, ...]]] = deque()
 
@@ -75,12 +82,18 @@ class PrefixIndex:
         return len(self._mask_of)
 
     def holders(self) -> list[str]:
-        """Members that announce blocks."""
-        return sorted({member for member, _ in self._holders})
+        """Members that announce what their devices hold."""
+        return sorted(member for member, tier in self._holders if tier is BlockTier.DEVICE)
 
     def num_blocks(self, member: str) -> int:
         """How many blocks of a member are known."""
         return sum(h.num_blocks for (name, _), h in self._holders.items() if name == member)
+
+    def num_in(self, tier: BlockTier) -> int:
+        """How many blocks of a tier are known; those of several holders count at each."""
+        if tier is BlockTier.DISK:
+            return sum(map(len, self._disks.values()))
+        return sum(h.num_blocks for (_, its), h in self._holders.items() if its is tier)
 
     # What members say
 
@@ -91,7 +104,7 @@ class PrefixIndex:
 
         Numbers that were seen are passed over, so a batch that comes twice changes nothing.
         """
-        if blocks.tier not in _INDEXED:
+        if blocks.tier not in _ANNOUNCED:
             return None
         holder = self._holder(member, blocks.tier, incarnation)
         if blocks.is_snapshot:
@@ -115,12 +128,36 @@ class PrefixIndex:
         self._trim()
         return None
 
+    def stocked(
+        self, node: str, tier: BlockTier, names: Sequence[BlockHash], *, came: bool
+    ) -> None:
+        """A node of the cache tier took blocks in, or gave them up; in order, and all of it."""
+        if tier is BlockTier.DISK:
+            disk = self._disks.get(node)
+            if disk is None:
+                disk = self._disks[node] = Fingerprints(self._disk_slots)
+            for key in keys_of(names):
+                if came:
+                    self.evicted_total += disk.add(key)
+                else:
+                    disk.discard(key)
+            return
+        holder = self._holder(node, tier, ANY_LIFE)
+        for key in keys_of(names):
+            if came:
+                self._add(holder, key)
+            else:
+                self._drop(holder, key)
+        self._trim()
+
     def forget(self, member: str) -> None:
-        """The member is gone with all it held."""
+        """The member, or node of the cache tier, is gone with all it held."""
+        self._disks.pop(member, None)
         for name, tier in [key for key in self._holders if key[0] == member]:
             holder = self._holders.pop((name, tier))
             self._clear(holder)
             self._device_bits &= ~holder.bit
+            self._host_bits &= ~holder.bit
             self._free_bits.append(holder.bit)
 
     # What the router does
@@ -145,11 +182,13 @@ class PrefixIndex:
         self._expiring.append((until_s, bit, tuple(fresh)))
 
     def lookup(self, keys: Sequence[int], now_s: float) -> Overlap:
-        """How much of a chain each member holds, from its first block on."""
-        if not self._holders:
+        """How much of a chain each member holds, and the cache tier, from its first block on."""
+        if not self._holders and not self._disks:
             return NOTHING
         self._expire(now_s)
-        alive = maybe = (1 << (len(self._holders) + len(self._free_bits))) - 1
+        alive = maybe = self._device_bits
+        shared = on_disk = 0
+        host_bits, disks = self._host_bits, list(self._disks.values())
         exact: dict[int, int] = {}  # holder's bit → how many blocks it holds
         likely: dict[int, int] = {}  # the same with what is predicted
         mask_of, predicted = self._mask_of, self._predicted
@@ -163,11 +202,17 @@ class PrefixIndex:
             if maybe & ~wide:
                 _lose(likely, maybe & ~wide, depth)
                 maybe &= wide
-                if not maybe:
-                    break
+            if shared == depth:
+                if mask & host_bits:
+                    shared += 1
+                elif any(key in disk for disk in disks):
+                    shared += 1
+                    on_disk += 1
+            if not maybe and shared <= depth:
+                break
         _lose(exact, alive, len(keys))
         _lose(likely, maybe, len(keys))
-        return self._overlap(exact, likely)
+        return Overlap(self._held(exact, likely), shared, on_disk)
 
     # How
 
@@ -193,18 +238,13 @@ class PrefixIndex:
         holder.is_behind, holder.ignored = True, 0
         return Missing(holder.incarnation, holder.next_seq)
 
-    def _overlap(self, exact: dict[int, int], likely: dict[int, int]) -> Overlap:
+    def _held(self, exact: dict[int, int], likely: dict[int, int]) -> dict[str, float]:
         device: dict[str, float] = {}
-        shared = 0
         for (member, tier), holder in self._holders.items():
-            sure = exact[holder.bit]
-            if tier is BlockTier.HOST:
-                shared = max(shared, sure)
-                continue
-            hoped = likely[holder.bit]
-            if hoped:
+            if tier is BlockTier.DEVICE and (hoped := likely[holder.bit]):
+                sure = exact[holder.bit]
                 device[member] = sure + PREDICTED_WORTH * (hoped - sure)
-        return Overlap(device, shared)
+        return device
 
     def _holder(self, member: str, tier: BlockTier, incarnation: Incarnation) -> Holder:
         holder = self._holders.get((member, tier))
@@ -213,6 +253,8 @@ class PrefixIndex:
             holder = self._holders[member, tier] = Holder(bit, incarnation)
             if tier is BlockTier.DEVICE:
                 self._device_bits |= bit
+            else:
+                self._host_bits |= bit
         elif holder.incarnation != incarnation:  # another life: nothing of the former is left
             self._clear(holder)
             fresh = Holder(holder.bit, incarnation)

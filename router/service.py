@@ -20,6 +20,7 @@ from diptych.router.dispatcher import Answer, Dispatcher
 from diptych.router.messages import (
     Again,
     BlockChanges,
+    BlockTier,
     Drain,
     Join,
     Load,
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
 MIN_WATCH_GAP_S = 0.1
+_TIER_NAMES = {BlockTier.DEVICE: "device", BlockTier.HOST: "memory", BlockTier.DISK: "disk"}
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
 Message = TypeVar("Message")
@@ -255,6 +257,8 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_BLOCKED.at(len(dispatcher.blocked))
         index = dispatcher.index
         yield m.INDEX_BLOCKS.at(len(index))
+        for tier, name in _TIER_NAMES.items():
+            yield m.INDEX_TIER_BLOCKS.at(index.num_in(tier), name)
         yield m.INDEX_GAPS.at(index.gaps_total)
         yield m.INDEX_EVICTED.at(index.evicted_total)
         silent = len(dispatcher.chooser.load_only())

@@ -365,6 +365,9 @@ app.add_typer(routers)
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    stores: Annotated[
+        str | None, _option("--stores", "HOST:PORT,...", config.RouterSettings)
+    ] = None,
     decisions_file: Annotated[
         str | None, _option("--decisions-file", "FILE", config.RouterSettings)
     ] = None,

@@ -247,6 +247,9 @@ class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+    stores: Addresses = Field(
+        "", description="nodes of the KV cache, whose blocks any worker may fetch, comma-separated"
+    )
     decisions_file: Path | None = Field(
         None, description="record every decision here, for `diptych router replay`"
     )

@@ -2,7 +2,7 @@
 
 Blocks of the released size (113,920 bytes), every checksum on. In the same run: memcpy, the same
 bytes through plain files, and Redis MSET/MGET. The store and Redis are processes of their own; the
-client is one process, as in a worker.
+client is one process, as in a worker. Figures of other stores follow, which this run does not take.
 """
 
 import argparse
@@ -37,6 +37,20 @@ RUN_BLOCKS = 256  # of one put or get: 32,768 tokens, 29 MB
 AT_ONCE = 8  # blocks of a Redis command, as of a frame
 WHOSE = Whose(b"n" * 16, b"l" * 16, b"s" * 16, "bench")
 LIMIT_S = 120.0
+
+PEERS_TAKEN = (
+    "Not of this run: taken on 2026-11-29 on another machine of two cores (AVX-512, over 85 % idle)"
+    "\nover loopback, one client and one server process; GB/s, put / get; our blocks are of 111 KiB"
+)
+PEERS = (  # what, of 64 KiB, of 1 MiB
+    ("plain TCP sockets, Python", "0.71 / 0.51", "2.58 / 2.46"),
+    ("Redis 7, redis-py", "0.29 / 0.41", "1.40 / 0.81"),
+    ("LMCache 0.5.6 over Redis, C++, 32 keys a call", "0.62 / 1.20", "1.14 / 1.75"),
+    ("Mooncake transfer engine, TCP", "0.46 / 0.44", "1.38 / 1.05"),
+    ("Mooncake Store, TCP, put / get", "0.14 / 0.20", "0.61 / 1.01"),
+    ("NIXL 1.5.1, UCX over TCP, write / read", "0.55 / 0.34", "1.14 / 0.15"),
+    ("NIXL 1.5.1, UCX through shared memory", "2.32 / 7.85", "5.52 / 9.71"),
+)
 
 
 @dataclass(frozen=True)
@@ -308,6 +322,15 @@ class Figures:
         for name, took_s in self._best_s.items():
             print(f"{name:48} {self._data.size_bytes / took_s / 1e9:6.2f} GB/s")
         print(f"look-up of {RUN_BLOCKS} blocks and their anchors: {self.lookup_s * 1e3:.1f} ms")
+        print("first tokens of a prompt, cold, from memory, from disk: make bench-cache")
+
+
+def show_peers() -> None:
+    """Other people's stores, as they were measured once."""
+    print(f"\n{PEERS_TAKEN}")
+    print(f"{'':48} {'64 KiB':>12} {'1 MiB':>12}")
+    for what, small, large in PEERS:
+        print(f"{what:48} {small:>12} {large:>12}")
 
 
 def measure_floor(figures: Figures, data: Data, folder: Path) -> None:
@@ -368,6 +391,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as name:
                 measure_store(figures, data, Path(name), streams)
     figures.show()
+    show_peers()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from typing import Any
 from diptych.core.ids import WorkerId
 from diptych.kvcache_store.client import Outcome, StoreClient
 from diptych.kvcache_store.placement import RAMP_S, ranked, segment_key
+from diptych.kvcache_store.volume import Folder
 from diptych.testing.clock import FakeClock, settle
 from diptych.testing.stores import RunningStore, Shelf, Text, bring, running_store
+from diptych.testing.volumes import PoorVolume
 from diptych.transport.frames import PartKind
 
 WORKER = WorkerId("prefill-1")
@@ -193,4 +195,47 @@ async def test_more_than_may_be_under_way_is_dropped_at_once(tmp_path: Path) -> 
         )
         assert both == [Outcome(sent=64), Outcome(dropped=64)]
         assert (await client.put(Text("bob", range(64)).run(), deadline_s=5)).sent == 64
+        await client.close()
+
+
+async def test_nodes_come_and_go_at_run_time(tmp_path: Path) -> None:
+    text = Text("alice", range(320))
+    async with three(tmp_path) as (nodes, _):
+        first, second, third = nodes
+        for node in nodes:
+            node.tiers.was_empty = False
+        client = client_of([])
+        assert await client.put(text.run(), deadline_s=10) == Outcome(dropped=320)
+        client.use([first.address])
+        assert (await client.put(text.run(0, 160), deadline_s=10)).sent == 160
+        client.use([node.address for node in nodes])
+        assert (await client.put(text.run(160), deadline_s=10)).sent == 160
+        assert min(len(node.tiers.memory) for node in nodes) > 0
+        hit = await client.lookup(text.whose, text.chain, pin_s=5)
+        client.use([second.address, third.address])
+        assert sorted(client.weights) == sorted([second.address, third.address])
+        # What was found at a node that has left is a miss; the rest is fetched.
+        shelf = Shelf(PartKind.BLOCK, 1000)
+        found = range(hit.start, hit.end)
+        fetched = await client.get(hit, PartKind.BLOCK, found, shelf, deadline_s=5)
+        assert fetched.done == {i for i in found if hit.blocks[i].node != first.address}
+        await client.release(hit)
+        client.use([first.address, second.address, third.address])
+        assert (await client.lookup(text.whose, text.chain)).end == hit.end
+        await client.close()
+
+
+async def test_a_node_that_is_used_no_more_finishes_what_is_under_way(tmp_path: Path) -> None:
+    text = Text("alice", range(64))
+    volume = PoorVolume(Folder(tmp_path / "segments"), bytes_a_second=200_000)
+    async with running_store(tmp_path, volume=volume) as store:
+        client = client_of([store])
+        putting = asyncio.create_task(client.put(text.run(), deadline_s=10, await_disk=True))
+        await settle(lambda: len(store.tiers.memory) == 64)
+        client.use([])
+        assert (await client.lookup(text.whose, text.chain)).end == 0
+        assert len(client._leaving) == 1
+        assert not putting.done()
+        assert await putting == Outcome(sent=64, on_disk=64)
+        await settle(lambda: not client._leaving)
         await client.close()

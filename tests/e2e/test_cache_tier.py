@@ -1,6 +1,7 @@
 """Conversations over the cache tier: wherever their KV is found, the tokens are the same."""
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -13,6 +14,8 @@ import pytest
 
 from diptych.testing.clock import settle
 from diptych.testing.platform import MODEL, Platform, platform
+
+log = logging.getLogger(__name__)
 
 NUM_CONVERSATIONS = 20
 MAX_TOKENS = 12
@@ -94,8 +97,32 @@ def share_found(answers: list[Answer], tier: str) -> float:
     return sum(answer.tiers.get(tier, 0) > 0 for answer in answers) / len(answers)
 
 
+def note(place: str, answers: list[Answer]) -> None:
+    """What was found, for whoever runs this with --log-cli-level=INFO."""
+    memory, disk = (sum(a.tiers.get(tier, 0) for a in answers) for tier in ("memory", "disk"))
+    log.info(
+        "%s: prompts=%d tokens=%d device=%d memory=%d disk=%d",
+        place,
+        len(answers),
+        sum(answer.prompt_tokens for answer in answers),
+        sum(answer.cached for answer in answers) - memory - disk,
+        memory,
+        disk,
+    )
+
+
 def ids(answers: list[Answer]) -> list[tuple[int, ...]]:
     return [answer.token_ids for answer in answers]
+
+
+def blocks_known(running: Platform, tier: str) -> float:
+    """How many blocks of a tier the router knows."""
+    router = next(p for p in running.state["processes"] if p["role"] == "router")
+    shown = httpx.get(f"http://{router['metrics_address']}/metrics").text
+    (line,) = [
+        n for n in shown.splitlines() if n.startswith("llm_index_tier_blocks{") and tier in n
+    ]
+    return float(line.rpartition(" ")[2])
 
 
 async def kill_prefill(running: Platform) -> None:
@@ -128,22 +155,30 @@ async def compare_all_places(tmp_path: Path, count: int) -> None:
             asker = Asker(client)
             cold = await asker.all(first)
             assert not any(answer.cached for answer in cold)
+            note("cold", cold)
+            await settle(lambda: blocks_known(running, "memory") > count, within_s=10)
             again = await asker.all(first)  # on the same worker, or another one by the tier
+            note("again", again)
             assert ids(again) == ids(cold)
             assert all(a.cached > 0 for a in again if a.prompt_tokens > 300)
             second = [c.gone_on(answer) for c, answer in zip(first, cold, strict=True)]
             apart = await asker.all(second, salt="apart")
             assert not any(answer.cached for answer in apart)
-            assert ids(await asker.all(second)) == ids(apart)
+            gone_on = await asker.all(second)
+            note("second turn", gone_on)
+            assert ids(gone_on) == ids(apart)
             await kill_prefill(running)
             brought = await asker.all(second)
+            note("new prefill workers", brought)
             assert ids(brought) == ids(apart)
             assert share_found(brought, "memory") > 0.5
             running.wait_for_baseline()
     with platform(tmp_path, *FLAGS) as running:  # every process is new
         async with httpx.AsyncClient(base_url=running.base_url, timeout=120) as client:
             asker = Asker(client)
+            await settle(lambda: blocks_known(running, "disk") > count, within_s=10)
             stored = await asker.all(second)
+            note("all processes new", stored)
             assert ids(stored) == ids(apart)
             assert share_found(stored, "disk") > 0.5
             for answer in stored:

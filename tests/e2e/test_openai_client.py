@@ -14,6 +14,8 @@ from openai.types.chat import ChatCompletionChunk
 from diptych.testing.platform import Platform, platform
 
 MODEL = "tiny-noise"
+BLOCK = 128
+KEEP = 44  # window and margin: so many last tokens are computed whatever is cached
 USER = [{"role": "user", "content": "Hello, who are you?"}]
 ANSWER = {"thinking": {"type": "disabled"}}
 SCHEMA = {
@@ -68,6 +70,26 @@ def test_it_reads_an_answer_and_its_usage(client: openai.OpenAI) -> None:
     assert reply.usage.total_tokens == reply.usage.prompt_tokens + 12
     assert reply.usage.prompt_tokens_details is not None
     assert reply.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_k14_only_what_was_not_computed_again_counts_as_cached(client: openai.OpenAI) -> None:
+    """router#193: what decode fetches of a prompt is no hit; a repeat finds what it may adopt."""
+
+    def ask(number: int) -> tuple[int, int]:
+        text = f"{number}: " + " ".join(f"word {i}" for i in range(100))
+        reply = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": text}],
+            max_tokens=4,
+            extra_body=ANSWER | {"cache_salt": "k14"},
+        )
+        assert reply.usage is not None and reply.usage.prompt_tokens_details is not None
+        return reply.usage.prompt_tokens, reply.usage.prompt_tokens_details.cached_tokens or 0
+
+    for number in (1, 2):
+        prompt_tokens, cached = ask(number)
+        assert prompt_tokens > 300 and cached == 0
+        assert ask(number) == (prompt_tokens, (prompt_tokens - KEEP) // BLOCK * BLOCK)
 
 
 def test_it_streams_the_same_answer_and_reads_usage_last(client: openai.OpenAI) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from diptych.core.blocks import chain
 from diptych.core.ids import Key, WorkerId
 from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
@@ -37,7 +38,7 @@ TINY = Path(__file__).parents[1] / "golden" / "tiny-text"
 LOOKUP_S = 5.0  # the machine may be busy
 SCOPE = b"s" * 16
 PROMPTS = [
-    tuple(random.Random(number).randrange(3, 300) for _ in range(length))
+    tuple(random.Random(number).choices(range(3, 300), k=length))
     for number, length in enumerate((210, 180, 150, 190, 160, 200))
 ]
 
@@ -52,10 +53,14 @@ class Worker:
     loads: Counter[str] = field(default_factory=Counter)
 
     async def answer(self, number: int) -> tuple[int, ...]:
+        return await self.go_on(number, PROMPTS[number], 6)
+
+    async def go_on(
+        self, number: int, prompt: tuple[int, ...], max_new: int, scope: bytes = SCOPE
+    ) -> tuple[int, ...]:
         name = f"r{number}-{len(self.rows)}"
         sampling = Sampling(temperature=1.0, seed=number, ignore_eos=True)
-        prompt = PROMPTS[number]
-        asked = Generation(Key(name, 1), prompt, sampling, 6, scope=SCOPE, tenant="alice")
+        asked = Generation(Key(name, 1), prompt, sampling, max_new, scope=scope, tenant="alice")
         rows = self.rows.setdefault(name, [])
         await self.engine.submit(asked, hold=False)
         await settle(lambda: bool(rows and rows[-1].finish), within_s=30)
@@ -125,6 +130,30 @@ async def fill(folder: Path, expected: list[tuple[int, ...]]) -> list[int]:
         assert await second.answers() == expected
         assert all(second.brought)
         return second.brought
+
+
+async def test_k3_the_store_has_no_block_whose_last_token_was_only_sampled(tmp_path: Path) -> None:
+    """Outputs end before a block's border, on it, and behind it; then the chat goes on."""
+    prompt = PROMPTS[0][:44]
+    lengths = range(3, 6)  # 47 to 49 tokens: the last three of the sixth block, of 8 each
+    async with running_store(tmp_path) as store:
+        async with worker([store.address]) as first:
+            said = [await first.go_on(n, prompt[n:] + prompt[:n], n) for n in lengths]
+            seconds = [
+                prompt[n:] + prompt[:n] + output + PROMPTS[1][:60]
+                for n, output in zip(lengths, said, strict=True)
+            ]
+        there = set(store.tiers.memory.blocks())
+        for n, second in zip(lengths, seconds, strict=True):
+            names = chain(SCOPE, second[: 44 + n], 8)
+            assert [name in there for name in names] == [
+                i < (43 + n) // 8 for i in range(len(names))
+            ]
+        async with worker(()) as alone, worker([store.address]) as other:
+            for n, second in zip(lengths, seconds, strict=True):
+                cold = await alone.go_on(n, second, 6, scope=b"")
+                assert await other.go_on(n, second, 6) == cold
+            assert other.brought == [(43 + n) // 8 * 8 for n in lengths]
 
 
 async def test_f14_flipped_bits_cost_hits_and_never_a_token(

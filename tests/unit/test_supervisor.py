@@ -382,14 +382,16 @@ def test_a_plan_has_every_role_and_one_address_each(tmp_path: Path) -> None:
         assert flag(process, "--checkpoint") == str(tmp_path / "noise-1")
 
 
-def test_a_plan_has_a_store_that_its_workers_use_unless_none_is_wanted(tmp_path: Path) -> None:
+def test_a_plan_has_a_store_that_router_and_workers_use_unless_none_is_wanted(
+    tmp_path: Path,
+) -> None:
     without = plan_for(tmp_path, store="0").processes
     assert "store" not in {process.role for process in without}
     assert not any("--stores" in process.command for process in without)
     processes = plan_for(tmp_path).processes
     (store,) = [p for p in processes if p.role == "store"]
     for process in processes:
-        if process.role in ("prefill", "decode"):
+        if process.role in ("router", "prefill", "decode"):
             assert flag(process, "--stores") == store.address
     assert store.command[3] == "store"
     assert flag(store, "--store-id") == store.id == "store-1"

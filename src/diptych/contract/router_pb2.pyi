@@ -210,7 +210,7 @@ class Join(_message.Message):
     def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., keep_tokens: _Optional[int] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total", "busy_us_total", "steps_total", "prompt_rows_total", "prompt_pairs_total", "decode_rows_total", "decode_context_total")
+    __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total", "busy_us_total", "steps_total", "prompt_rows_total", "prompt_pairs_total", "decode_rows_total", "decode_context_total", "brought_tokens_total", "loads_total", "load_us_total")
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FREE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +234,9 @@ class Load(_message.Message):
     PROMPT_PAIRS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DECODE_ROWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DECODE_CONTEXT_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BROUGHT_TOKENS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LOADS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LOAD_US_TOTAL_FIELD_NUMBER: _ClassVar[int]
     running: int
     waiting: int
     free_blocks: int
@@ -257,7 +260,10 @@ class Load(_message.Message):
     prompt_pairs_total: int
     decode_rows_total: int
     decode_context_total: int
-    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., busy_us_total: _Optional[int] = ..., steps_total: _Optional[int] = ..., prompt_rows_total: _Optional[int] = ..., prompt_pairs_total: _Optional[int] = ..., decode_rows_total: _Optional[int] = ..., decode_context_total: _Optional[int] = ...) -> None: ...
+    brought_tokens_total: int
+    loads_total: int
+    load_us_total: int
+    def __init__(self, running: _Optional[int] = ..., waiting: _Optional[int] = ..., free_blocks: _Optional[int] = ..., free_slots: _Optional[int] = ..., tickets: _Optional[int] = ..., reservations: _Optional[int] = ..., pulls: _Optional[int] = ..., sessions: _Optional[int] = ..., streams: _Optional[int] = ..., tokens_total: _Optional[int] = ..., draining: _Optional[bool] = ..., cached_blocks: _Optional[int] = ..., swapped: _Optional[int] = ..., preparing: _Optional[int] = ..., query_tokens_total: _Optional[int] = ..., hit_tokens_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., busy_us_total: _Optional[int] = ..., steps_total: _Optional[int] = ..., prompt_rows_total: _Optional[int] = ..., prompt_pairs_total: _Optional[int] = ..., decode_rows_total: _Optional[int] = ..., decode_context_total: _Optional[int] = ..., brought_tokens_total: _Optional[int] = ..., loads_total: _Optional[int] = ..., load_us_total: _Optional[int] = ...) -> None: ...
 
 class BlockChanges(_message.Message):
     __slots__ = ("first_seq", "hashes", "stored", "tier", "is_snapshot", "is_first", "is_last")

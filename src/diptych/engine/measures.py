@@ -19,7 +19,7 @@ from diptych.telemetry.endpoint import Page, Query
 
 @dataclass(slots=True)
 class Work:
-    """What steps have computed since the start, and how long it took: routers fit costs to it."""
+    """What was computed and loaded since the start, and how long it took: routers learn from it."""
 
     busy_us: int = 0
     steps: int = 0
@@ -27,6 +27,8 @@ class Work:
     prompt_pairs: int = 0
     decode_rows: int = 0
     decode_context: int = 0
+    loads: int = 0  # from the cache tier
+    load_us: int = 0
 
     def planned(self, plan: Plan) -> None:
         self.steps += 1
@@ -73,6 +75,8 @@ class Measures:
         """The cache tier was asked for KV, and brought it or not."""
         self._loads.labels(loaded.result).observe(loaded.took_s)
         self._loaded_bytes.inc(loaded.size_bytes)
+        self.work.loads += 1
+        self.work.load_us += round(1e6 * loaded.took_s)
 
     def pages(self, worker_id: str) -> Mapping[str, Page]:
         """`/trace?seconds=S` has the trace of the last S seconds, by default all that is kept."""

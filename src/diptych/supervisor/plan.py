@@ -144,7 +144,7 @@ def make_plan(
     admin_url = "" if admin == "off" else f"{_scheme(settings.tls_client_ca)}://{admin}"
     return Plan(
         processes=(
-            process(Role.ROUTER, "router-1", router, "router", "--listen", router),
+            process(Role.ROUTER, "router-1", router, "router", "--listen", router, *kept),
             *stores,
             *workers,
             process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served, *kept),

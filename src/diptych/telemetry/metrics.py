@@ -177,6 +177,10 @@ INDEX_MEMBERS = _gauge("llm_index_members", "Workers: announcing blocks, or load
 INDEX_ACCURACY = _gauge(
     "llm_index_accuracy", "Cached prompt tokens found, of those the index expected.", "worker"
 )
+INDEX_TIER_BLOCKS = _gauge(
+    "llm_index_tier_blocks", "Blocks known on devices, in the cache tier's memory, on disk.", "tier"
+)
+INDEX_STORES = _gauge("llm_index_stores", "Nodes of the cache tier: followed, or lost.", "state")
 INDEX_GAPS = _counter("llm_index_gap_total", "Times that announced changes were missing.")
 INDEX_EVICTED = _counter("llm_index_evicted_total", "Blocks forgotten for want of room.")
 

@@ -13,7 +13,7 @@ from diptych.kvcache_store.client import Retention, Run, StoreClient, Whose
 from diptych.kvcache_store.desk import Desk
 from diptych.kvcache_store.items import Item
 from diptych.kvcache_store.quota import Quotas
-from diptych.kvcache_store.service import StoreService
+from diptych.kvcache_store.service import SNAPSHOT_HASHES, StoreService
 from diptych.kvcache_store.tenants import Tenants
 from diptych.kvcache_store.tiers import Tiers
 from diptych.kvcache_store.volume import Folder, Volume
@@ -51,6 +51,7 @@ async def running_store(
     queue_bytes: int | None = None,
     silence_s: float = 10.0,
     credentials: Credentials | None = None,
+    snapshot_hashes: int = SNAPSHOT_HASHES,
 ) -> AsyncIterator[RunningStore]:
     """One that serves, and is ended in good order."""
     tiers = Tiers(
@@ -69,7 +70,7 @@ async def running_store(
     writing = asyncio.create_task(tiers.run())
     caretaker = Caretaker(tiers, clock=clock)
     desk = Desk("store-1", tiers, caretaker, clock)
-    service = StoreService(tiers, desk, silence_s=silence_s)
+    service = StoreService(tiers, desk, silence_s=silence_s, snapshot_hashes=snapshot_hashes)
     try:
         async with Server(listen, [service.register], grace_s=0, credentials=credentials) as server:
             yield RunningStore(tiers, caretaker, desk, server.address)

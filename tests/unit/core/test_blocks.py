@@ -1,5 +1,6 @@
 """Block identity: what must change a hash, what must not, and the published vectors."""
 
+import hashlib
 import random
 
 import pytest
@@ -97,6 +98,55 @@ def test_an_image_changes_the_hash_of_its_block() -> None:
     moved = blocks.ImageSpan(position=0, digest=b"d" * 32, offset=8, length=8)
     hashes = {blocks.block_hash(parent, range(8), images) for images in ([], [span], [moved])}
     assert len(hashes) == 3
+
+
+def short_hash(file: bytes) -> bytes:
+    """Sixteen bits, as in LMCache#4086."""
+    return hashlib.blake2b(file, digest_size=2).digest()
+
+
+def test_k6_images_with_equal_short_hashes_and_embedded_ids_share_no_block() -> None:
+    """Only the whole digest of the pixels counts; whatever the file says of itself does not."""
+    embedded_id = b"EXIF ImageUniqueID=0123456789abcdef"
+    files: dict[bytes, bytes] = {}
+    number = 0
+    while (alike := short_hash(embedded_id + number.to_bytes(4, "big"))) not in files:
+        files[alike] = embedded_id + number.to_bytes(4, "big")
+        number += 1
+    one, other = files[alike], embedded_id + number.to_bytes(4, "big")
+    assert one != other and short_hash(one) == short_hash(other)
+
+    def chain(pixels: bytes) -> list[bytes]:
+        span = blocks.ImageSpan(2, hashlib.sha256(pixels).digest(), 0, 6)
+        first = blocks.block_hash(b"s" * 16, range(8), [span])
+        return [first, blocks.block_hash(first, range(8, 16))]
+
+    assert chain(one) == chain(one)
+    assert not set(chain(one)) & set(chain(other))
+    # Nor if the digests themselves are alike but for their last byte.
+    digests = [bytes(31) + bytes([last]) for last in (0, 1)]
+    spans = [[blocks.ImageSpan(2, digest, 0, 6)] for digest in digests]
+    assert len({blocks.block_hash(b"s" * 16, range(8), each) for each in spans}) == 2
+    # Nor if the same pixels are cut elsewhere: another part of the image, or another place for it.
+    digest = hashlib.sha256(one).digest()
+    places = [(2, 0, 6), (2, 6, 6), (1, 0, 6), (2, 0, 5)]
+    spans = [[blocks.ImageSpan(at, digest, offset, n)] for at, offset, n in places]
+    assert len({blocks.block_hash(b"s" * 16, range(8), each) for each in spans}) == 4
+
+
+def test_k8_an_adapter_and_a_salt_of_the_same_name_share_no_block() -> None:
+    """vllm#44701: a LoRA named like somebody's salt hit that tenant's blocks."""
+    base, adapted = make_namespace(), make_namespace(adapter="x")
+    scopes = [
+        blocks.scope(base, b"k", "t"),
+        blocks.scope(base, b"k", "t", salt="x"),
+        blocks.scope(base, b"k", "t", user="x"),
+        blocks.scope(base, b"k", "x"),
+        blocks.scope(adapted, b"k", "t"),
+        blocks.scope(adapted, b"k", "t", salt="x"),
+    ]
+    chains = [blocks.chain(scope, range(64), 8) for scope in scopes]
+    assert len({name for chain in chains for name in chain}) == len(scopes) * 8
 
 
 def test_packed_ids_are_little_endian_and_come_back() -> None:

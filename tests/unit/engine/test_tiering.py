@@ -3,12 +3,15 @@
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
+from diptych.core.blocks import chain as block_chain
+from diptych.core.blocks import namespace
+from diptych.core.blocks import scope as scope_of
 from diptych.core.ids import Key
 from diptych.core.request import Generation
 from diptych.core.sampling import Sampling
@@ -56,6 +59,11 @@ async def answer(it: Watched, asked: Generation) -> tuple[int, ...]:
     return it.tokens(asked.key.request_id)
 
 
+async def answers(it: Watched, asked: Iterable[Generation]) -> list[tuple[int, ...]]:
+    """All at once."""
+    return await asyncio.gather(*(answer(it, each) for each in asked))
+
+
 async def test_another_engine_finds_what_one_has_computed(rng: random.Random) -> None:
     tier, prompt = MemoryTier(), prompt_of(rng, 150)
     async with engine(None) as alone:
@@ -91,6 +99,84 @@ async def test_conversations_go_on_wherever_they_are_computed(rng: random.Random
             row = it.rows(f"t{turn}")[0]
             assert (row.cached_disk > 0) is (turn > 0)
             assert row.cached_disk == row.cached_tokens
+
+
+def said(it: Watched, name: str) -> list[tuple[int, float]]:
+    """Tokens with their log-probabilities: what the model computed, bit for bit."""
+    rows = it.rows(name)
+    tokens = [token for row in rows for token in row.token_ids]
+    values = [logprob.value for row in rows for logprob in row.logprobs]
+    return list(zip(tokens, values, strict=True))
+
+
+async def test_k3_an_output_that_ends_on_a_blocks_border_leaves_its_last_block_out(
+    rng: random.Random,
+) -> None:
+    """The last token was sampled, not written. The next turn equals a cold run, wherever its
+    beginning is found: in the pages of who computed it, or in the tier."""
+    length, sampling = 44, Sampling(seed=3, ignore_eos=True, logprobs=0)
+    lengths = [n for end in (48, 56) for n in (end - length - 1, end - length, end - length + 1)]
+    prompts = {n: prompt_of(rng, length) for n in lengths}
+    more = prompt_of(rng, 60)  # all of the first turn may be adopted
+    tier = MemoryTier()
+
+    def turn(n: int, prompt: tuple[int, ...], max_new: int, scope: bytes = SCOPE) -> Generation:
+        name = f"{n}-{len(prompt)}"
+        return generation(name, prompt, max_new=max_new, sampling=sampling, scope=scope)
+
+    seconds: dict[int, Generation] = {}
+    async with engine(None) as own, engine(tier) as first:
+        firsts = [turn(n, prompt, n) for n, prompt in prompts.items()]
+        outputs = await answers(own, firsts)
+        assert await answers(first, firsts) == outputs
+        for n, asked, output in zip(lengths, firsts, outputs, strict=True):
+            seconds[n] = turn(n, asked.prompt + output + more, 3)
+        await answers(own, seconds.values())
+        for n, second in seconds.items():
+            chain = block_chain(SCOPE, second.prompt[: length + n], GRAIN)
+            is_there = [(SCOPE, name) in tier.blocks for name in chain]
+            num_written = (length + n - 1) // GRAIN
+            assert is_there == [i < num_written for i in range(len(chain))]
+            assert (len(chain) > num_written) is ((length + n) % GRAIN == 0)
+        async with engine(tier) as other, engine(None) as cold:
+            await answers(other, seconds.values())
+            await answers(cold, [replace(second, scope=b"") for second in seconds.values()])
+            for n, second in seconds.items():
+                name = second.key.request_id
+                assert said(own, name) == said(other, name) == said(cold, name)
+                for it, key in ((own, "cached_tokens"), (other, "cached_memory")):
+                    found = getattr(it.rows(name)[0], key)
+                    assert found == (length + n - 1) // GRAIN * GRAIN
+
+
+async def test_k8_an_adapter_and_a_salt_of_the_same_name_find_nothing_of_each_other(
+    rng: random.Random,
+) -> None:
+    tier, prompt = MemoryTier(), prompt_of(rng, 90)
+    names = {"model": "tiny", "weights": b"w", "tokenizer": b"t", "layout": b"l"}
+    base, adapted = (
+        namespace(**names, grain=GRAIN, numerics="served", adapter=adapter) for adapter in ("", "x")
+    )
+    scopes = [
+        scope_of(base, b"k", "t"),
+        scope_of(base, b"k", "t", salt="x"),
+        scope_of(adapted, b"k", "t"),
+    ]
+    async with engine(tier) as own:
+        for number, scope in enumerate(scopes):
+            await answer(own, generation(f"new{number}", prompt, scope=scope, max_new=2))
+            assert own.rows(f"new{number}")[0].cached_tokens == 0
+        again = [
+            generation(f"again{number}", prompt, scope=scope, max_new=2)
+            for number, scope in enumerate(scopes)
+        ]
+        await answers(own, again)
+        assert all(own.rows(each.key.request_id)[0].cached_tokens for each in again)
+    async with engine(tier) as other:
+        for number, scope in enumerate(scopes):
+            tier.blocks = {key: kept for key, kept in tier.blocks.items() if key[0] != scope}
+            await answer(other, generation(f"r{number}", prompt, scope=scope, max_new=2))
+            assert other.rows(f"r{number}")[0].cached_tokens == 0
 
 
 @pytest.mark.parametrize("stops_after", [0, 1, 5])

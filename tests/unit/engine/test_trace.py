@@ -13,6 +13,7 @@ from diptych.engine.device import DeviceThread
 from diptych.engine.ledger import Ledger
 from diptych.engine.measures import Measures, readings
 from diptych.engine.stepper import Stepper
+from diptych.engine.tiering import Loaded
 from diptych.engine.trace import Observer, Part, Trace
 
 from .conftest import FakeRunner, make_generation, make_ledger
@@ -133,6 +134,16 @@ async def test_a_worker_shows_its_steps_as_metrics_and_as_json() -> None:
     }
     with pytest.raises(BadRequest, match="seconds is 'soon'"):
         await page.make({"seconds": "soon"})
+
+
+async def test_a_worker_adds_up_what_it_loaded_for_metrics_and_routers() -> None:
+    measures = Measures("prefill")
+    measures.loaded(Loaded("ok", 1000, 0.25))
+    measures.loaded(Loaded("failed", 0, 1.5))
+    assert (measures.work.loads, measures.work.load_us) == (2, 1_750_000)
+    text = (await measures.pages("prefill-1")["/metrics"].make({})).decode()
+    assert 'llm_tier_load_bytes_total{role="prefill"} 1000.0' in text
+    assert 'llm_tier_load_seconds_sum{result="failed",role="prefill"} 1.5' in text
 
 
 def test_counts_of_an_engine_are_disjoint_states() -> None:

@@ -12,7 +12,7 @@ from diptych.core.errors import Misconfigured
 from diptych.core.ids import BlockHash
 from diptych.core.phases import Phase
 from diptych.router.decisions import Recorder, replay
-from diptych.router.messages import BlockChanges, DecodeAt, PrefillAt, Progress
+from diptych.router.messages import BlockChanges, BlockTier, DecodeAt, PrefillAt, Progress
 from diptych.testing.house import House
 
 LAST_CHUNK = Progress(Phase.PREFILL, 10, last_chunk_started=True)
@@ -34,6 +34,9 @@ def record(path: Path, *, max_bytes: int = 2**20, wants: int = 120) -> int:
         found = house.registry.find(name)
         assert found is not None
         house.dispatcher.announced(name, found.join.incarnation, change)
+    index = house.dispatcher.index
+    index.stocked("store 1", BlockTier.HOST, tuple(map(block, range(12))), came=True)
+    index.stocked("store 2", BlockTier.DISK, tuple(map(block, range(40))), came=True)
     placed, leases = 0, []
     for number in range(wants):
         length = chance.randint(10, 900)
@@ -61,6 +64,8 @@ def test_every_recorded_decision_comes_out_the_same(tmp_path: Path) -> None:
     outcomes = list(replay(lines))
     assert len(outcomes) == len(lines) > 100
     assert outcomes == [None] * len(lines)
+    asks = [orjson.loads(line)["ask"] for line in lines]
+    assert any(0 < ask["on_disk"] < ask["shared"] for ask in asks)
     kinds = {orjson.loads(line)["namespace"] is None for line in lines}
     assert kinds == {True, False}  # prompts and outputs
 

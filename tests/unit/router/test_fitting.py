@@ -1,8 +1,9 @@
 """Coefficients from reports."""
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from diptych.router.estimates import (
     ACCURACY_LEAST,
     EXPECTED_NEW,
     GROUPS_LIMIT,
+    TIER_BOUND,
     Estimates,
 )
 from diptych.router.fitting import BOUND, FITTED, Fit, Sample
@@ -127,21 +129,56 @@ def test_a_new_worker_starts_with_what_others_of_its_role_have_shown() -> None:
     assert estimates.costs(other, Role.DECODE) == DEFAULTS
 
 
-def test_an_index_that_is_wrong_about_a_worker_loses_trust_and_can_win_it_back() -> None:
-    estimates, hits = Estimates(), 0
+def test_the_tier_is_as_fast_as_workers_loads_were() -> None:
+    estimates, shipped = Estimates(), DEFAULTS.loading_ms(10_000, 5_000)
+    load = Load()
+    estimates.reported(W, Role.PREFILL, LIFE, load)
 
-    def serve(expected: int, real: int) -> None:
-        nonlocal hits
-        hits += real
+    def loads(count: int, tokens: int, took_ms: float) -> None:
+        nonlocal load
+        load = replace(
+            load,
+            loads_total=load.loads_total + count,
+            brought_tokens_total=load.brought_tokens_total + tokens,
+            load_us_total=load.load_us_total + round(1000 * took_ms),
+        )
+        estimates.reported(W, Role.PREFILL, LIFE, load)
+
+    def tier_ms() -> float:
+        return estimates.costs(WorkerId("other"), Role.PREFILL).loading_ms(10_000, 5_000)
+
+    loads(0, 0, 0.0)
+    assert tier_ms() == shipped
+    for _ in range(100):
+        loads(2, 20_000, 5 * (2 * DEFAULTS.fetch_ms + 20_000 * DEFAULTS.fetch_token_ms))
+    assert tier_ms() == pytest.approx(5 * shipped, rel=0.01)
+    assert estimates.costs(W, Role.PREFILL).fetching_ms(10_000) == DEFAULTS.fetching_ms(10_000)
+    assert estimates.costs(W, Role.DECODE) == DEFAULTS
+    for _ in range(100):
+        loads(1, 0, 60_000.0)  # that brought nothing
+    assert tier_ms() == pytest.approx(TIER_BOUND * shipped, rel=0.01)
+    steps = {"busy_us_total": 100_000, "steps_total": 10, "prompt_rows_total": 1000}
+    estimates.reported(W, Role.PREFILL, LIFE, replace(load, **steps))
+    assert estimates.costs(W, Role.PREFILL).token_ms != DEFAULTS.token_ms
+    assert tier_ms() == pytest.approx(TIER_BOUND * shipped, rel=0.01)  # whatever else is learned
+
+
+def test_an_index_that_is_wrong_about_a_worker_loses_trust_and_can_win_it_back() -> None:
+    estimates, hits, brought = Estimates(), 0, 0
+
+    def serve(expected: int, real: int, by_tier: int = 0) -> None:
+        nonlocal hits, brought
+        hits, brought = hits + real + by_tier, brought + by_tier
+        load = Load(hit_tokens_total=hits, brought_tokens_total=brought)
         estimates.expects_hit(W, expected)
-        estimates.reported(W, Role.PREFILL, LIFE, Load(hit_tokens_total=hits))
+        estimates.reported(W, Role.PREFILL, LIFE, load)
 
     estimates.reported(W, Role.PREFILL, LIFE, Load())
     for _ in range(ACCURACY_LEAST - 1):
         serve(1000, 100)
     assert estimates.accuracy(W) is None
     assert estimates.is_trusted(W)  # too little is known
-    serve(1000, 100)
+    serve(1000, 100, by_tier=20_000)  # which says nothing of its pages
     assert not estimates.is_trusted(W)
     for _ in range(200):
         serve(1000, 990)

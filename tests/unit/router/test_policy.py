@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,6 +178,31 @@ def test_what_the_tier_holds_is_fetched_so_a_holder_matters_little() -> None:
     alone = place_prompt(*workers, prompt_len=17_000, held=held)
     shared = place_prompt(*workers, prompt_len=17_000, held=held, shared=16_000)
     assert (chosen(alone), chosen(shared)) == ("a", "b")
+
+
+def test_what_the_tier_has_on_disk_takes_longer_to_fetch() -> None:
+    room = {"num_blocks": 0, "num_slots": 0}
+
+    def expected_ms(**ask: int) -> float:
+        outcome = place_prompt(prefill("a", **room), decode("d"), prompt_len=17_000, **ask)
+        assert isinstance(outcome, Choice)
+        assert "for 1000 of 17000 tokens" in outcome.reasons[0]
+        return outcome.expected_ms
+
+    costs = Costs()
+    memory, disk = expected_ms(shared=16_000), expected_ms(shared=16_000, on_disk=16_000)
+    assert disk - memory == pytest.approx(16_000 * costs.disk_token_ms)
+    half = expected_ms(shared=16_000, on_disk=8_000)
+    assert half == pytest.approx((memory + disk) / 2)
+    # Of what is held already nothing is fetched, and the tail is what lies on disk.
+    holder = {"held": {"a": 8_000.0}, "shared": 16_000}
+    outcomes = [
+        place_prompt(prefill("a", **room), decode("d"), prompt_len=17_000, on_disk=n, **holder)
+        for n in (0, 8_000, 16_000)
+    ]
+    assert all(isinstance(outcome, Choice) for outcome in outcomes)
+    none, tail, all_of_it = (o.expected_ms for o in outcomes if isinstance(o, Choice))
+    assert tail == all_of_it == pytest.approx(none + 8_000 * costs.disk_token_ms)
 
 
 def test_a_prompt_waits_for_a_busy_worker_that_will_still_be_done_sooner() -> None:

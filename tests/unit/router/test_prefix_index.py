@@ -92,14 +92,58 @@ def test_nothing_is_predicted_of_who_announces_nothing() -> None:
     assert index.holders() == []
 
 
-def test_what_lies_in_host_memory_is_everybodys_and_disks_answer_themselves() -> None:
+def test_what_lies_in_a_members_host_memory_is_everybodys() -> None:
     index = PrefixIndex()
     host = BlockChanges(0, blocks(1, 2, 3), (True,) * 3, BlockTier.HOST)
-    index.announce("store", LIFE, host)
-    index.announce("store", LIFE, BlockChanges(0, blocks(9), (True,), BlockTier.DISK))
+    index.announce("w", LIFE, host)
+    index.announce("w", LIFE, BlockChanges(0, blocks(9), (True,), BlockTier.DISK))
     index.announce("a", LIFE, stored(0, 1))
     overlap = index.lookup(keys(1, 2, 3, 9), 0.0)
     assert (overlap.device, overlap.shared) == ({"a": 1.0}, 3)
+    assert index.holders() == ["a"]
+
+
+stocks = st.lists(
+    st.tuples(
+        st.sampled_from(("n1", "n2")),
+        st.sampled_from((BlockTier.HOST, BlockTier.DISK)),
+        st.booleans(),
+        st.integers(0, 11),
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None)  # a busy machine is no error
+@given(stocks, st.lists(st.integers(0, 11), max_size=12, unique=True))
+def test_the_nodes_of_the_tier_are_one_holder_and_memory_counts_before_disk(
+    steps: list[tuple[str, BlockTier, bool, int]], chain: list[int]
+) -> None:
+    index = PrefixIndex(disk_slots=1 << 10)
+    index.announce("a", LIFE, stored(0, *chain[:2]))
+    held: dict[tuple[str, BlockTier], set[int]] = {}
+    for node, tier, came, number in steps:
+        index.stocked(node, tier, blocks(number), came=came)
+        numbers = held.setdefault((node, tier), set())
+        (numbers.add if came else numbers.discard)(number)
+
+    def expect(*nodes: str) -> None:
+        there = [(tier, n) for (node, tier), its in held.items() if node in nodes for n in its]
+        memory = {n for tier, n in there if tier is BlockTier.HOST}
+        disk = {n for tier, n in there if tier is BlockTier.DISK}
+        depth = next((i for i, n in enumerate(chain) if n not in memory | disk), len(chain))
+        overlap = index.lookup(keys(*chain), 0.0)
+        assert (overlap.shared, overlap.on_disk) == (depth, len(set(chain[:depth]) - memory))
+        assert overlap.device == ({"a": float(len(chain[:2]))} if chain else {})
+        for tier in (BlockTier.HOST, BlockTier.DISK):
+            assert index.num_in(tier) == sum(its is tier for its, _ in there)
+
+    expect("n1", "n2")
+    index.forget("n1")
+    expect("n2")
+    index.forget("n2")
+    expect()
+    assert index.num_in(BlockTier.DEVICE) == len(index) == len(chain[:2])
 
 
 def test_r9_a_lost_change_leads_to_one_resync_after_which_the_index_is_right() -> None:
