@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from diptych.core.ids import WorkerId
-from diptych.kvcache_store.client import Outcome, StoreClient
+from diptych.engine.tier import Kept, Owner
+from diptych.kvcache_store.client import Outcome, StoreClient, StoreTier
 from diptych.kvcache_store.placement import RAMP_S, ranked, segment_key
 from diptych.kvcache_store.volume import Folder
 from diptych.testing.clock import FakeClock, settle
@@ -239,3 +240,25 @@ async def test_a_node_that_is_used_no_more_finishes_what_is_under_way(tmp_path: 
         assert await putting == Outcome(sent=64, on_disk=64)
         await settle(lambda: not client._leaving)
         await client.close()
+
+
+async def test_an_engines_tier_begins_with_no_node_and_takes_those_that_come(
+    tmp_path: Path,
+) -> None:
+    text = Text("alice", range(20))
+    owner = Owner("alice", text.whose.scope, "chat")
+    async with running_store(tmp_path) as store:
+        tier = StoreTier([], WORKER, lookup_s=LOOKUP_S)
+        tier.bind(text.whose.namespace, text.whose.layout_hash)
+        assert not tier.has_room(3)  # so nothing is copied for nobody
+        assert tier.parts_dropped == 3
+        assert (await tier.find(owner, text.chain, 0)).stored == ()
+        tier.use([store.address])
+        assert tier.has_room(20)
+        payloads = [bytes(text.item(i).payload) for i in range(20)]
+        tier.keep([Kept(owner, text.chain, i, False, True, p) for i, p in enumerate(payloads)])
+        await tier.flush(within_s=10)
+        assert len((await tier.find(owner, text.chain, 0)).stored) == 20
+        tier.use([])
+        assert (await tier.find(owner, text.chain, 0)).stored == ()
+        await tier.close()
