@@ -6,16 +6,17 @@ Asks the store that uses the folder; if none does, opens the folder itself.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from diptych.config import CacheSettings, StoreSettings
-from diptych.core.errors import NotFound
-from diptych.kvcache_store.report import Operator
+from diptych.config import CacheSettings, StoreSettings, addresses_of
+from diptych.core.errors import DiptychError, NotFound
+from diptych.kvcache_store.report import Operator, Stats
 
 if TYPE_CHECKING:  # gRPC is imported when it is needed
     from diptych.transport.channel import Dial
@@ -39,7 +40,9 @@ CacheDir = Annotated[
 ]
 StoreAddress = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help=CacheSettings.model_fields["store_address"].description),
+    typer.Option(
+        metavar="HOST:PORT,…", help=CacheSettings.model_fields["store_address"].description
+    ),
 ]
 StationCa = Annotated[
     str | None,
@@ -76,12 +79,16 @@ def stats(
     """Show bytes by class, tenant and age, what is free, what was read from where."""
     from diptych.kvcache_store import tables
 
-    found = _ask(ctx, lambda o: o.stats())
-    if as_json:
+    def plain(found: Stats) -> dict[str, Any]:
         balance = asdict(found.disk) | {"free": found.disk.free} if found.disk else None
-        typer.echo(json.dumps(asdict(found) | {"disk": balance}, indent=1))
-    else:
-        tables.show_stats(found)
+        return asdict(found) | {"disk": balance}
+
+    with _asked(ctx, lambda o: o.stats()) as answers:
+        if as_json:
+            typer.echo(_json([plain(found) for found in answers]))
+        else:
+            for found in answers:
+                tables.show_stats(found)
 
 
 @cache.command("ls")
@@ -99,12 +106,16 @@ def list_segments(
     """List the segment files."""
     from diptych.kvcache_store import tables
 
-    rows = _ask(ctx, lambda o: o.segments())
-    if as_json:
-        listed = [asdict(row) | {"namespace": row.namespace.hex()} for row in rows]
-        typer.echo(json.dumps(listed, indent=1))
-    else:
-        tables.show_segments(rows)
+    with _asked(ctx, lambda o: o.segments()) as answers:
+        if as_json:
+            shown = [
+                [asdict(row) | {"namespace": row.namespace.hex()} for row in rows]
+                for rows in answers
+            ]
+            typer.echo(_json(shown))
+        else:
+            for rows in answers:
+                tables.show_segments(rows)
 
 
 @cache.command()
@@ -119,9 +130,10 @@ def verify(
     config_file: ConfigFile = None,
 ) -> None:
     """Read everything on disk and drop what is damaged; exit code 1 if anything was."""
-    done = _ask(ctx, lambda o: o.verify())
-    typer.echo(f"read {done.read_bytes:,} bytes; dropped {done.corrupt} damaged parts")
-    if done.corrupt:
+    with _asked(ctx, lambda o: o.verify()) as answers:
+        for done in answers:
+            typer.echo(f"read {done.read_bytes:,} bytes; dropped {done.corrupt} damaged parts")
+    if any(done.corrupt for done in answers):
         raise typer.Exit(1)
 
 
@@ -141,8 +153,9 @@ def gc(
     config_file: ConfigFile = None,
 ) -> None:
     """Expire and compact now."""
-    done = _ask(ctx, lambda o: o.collect(foreign=foreign))
-    typer.echo(f"freed {done.freed_bytes:,} bytes; moved {done.moved_bytes:,}")
+    with _asked(ctx, lambda o: o.collect(foreign=foreign)) as answers:
+        for done in answers:
+            typer.echo(f"freed {done.freed_bytes:,} bytes; moved {done.moved_bytes:,}")
 
 
 @cache.command()
@@ -158,10 +171,35 @@ def rm(
     config_file: ConfigFile = None,
 ) -> None:
     """Delete everything of a tenant and print the receipt."""
-    typer.echo(_ask(ctx, lambda o: o.remove(tenant)))
+    with _asked(ctx, lambda o: o.remove(tenant)) as answers:
+        for receipt in answers:
+            typer.echo(receipt)
 
 
-def _ask(ctx: typer.Context, question: Callable[[Operator], Awaitable[Answer]]) -> Answer:
+def _json(answers: Sequence[object]) -> str:
+    """One node's answer as it is, those of several as a list."""
+    return json.dumps(answers[0] if len(answers) == 1 else answers, indent=1)
+
+
+@contextmanager
+def _asked(
+    ctx: typer.Context, question: Callable[[Operator], Awaitable[Answer]]
+) -> Iterator[Sequence[Answer]]:
+    """What the nodes say, to be shown; then who said nothing, and exit code 1."""
+    answers, failures = _ask(ctx, question)
+    if not answers:
+        raise next(iter(failures.values()))
+    yield answers
+    for address, error in failures.items():
+        typer.echo(f"diptych: {address}: {error.message}", err=True)
+    if not all(isinstance(error, NotFound) for error in failures.values()):
+        raise typer.Exit(1)
+
+
+def _ask(
+    ctx: typer.Context, question: Callable[[Operator], Awaitable[Answer]]
+) -> tuple[list[Answer], dict[str, DiptychError]]:
+    """Answers, and errors by address."""
     from diptych.kvcache_store.house import address_in, is_secure_in
     from diptych.transport import tls
     from diptych.transport.authority import FOLDER
@@ -170,30 +208,37 @@ def _ask(ctx: typer.Context, question: Callable[[Operator], Awaitable[Answer]]) 
     flags = {name: ctx.params[name] for name in CacheSettings.model_fields if name in ctx.params}
     settings = CacheSettings.load(flags, config_file)
     folder = settings.cache_folder
-    address, certificates = settings.store_address, None
-    if address is None:
-        address = address_in(folder)
-        if address is not None and is_secure_in(folder):
+    addresses, certificates = addresses_of(settings.store_address), None
+    if not addresses and (own_store := address_in(folder)) is not None:
+        addresses = [own_store]
+        if is_secure_in(folder):
             certificates = settings.data_dir / FOLDER
-    if address is not None:
+    if addresses:
         dial = tls.operator_dial(tls.load(settings), certificates)
-        return asyncio.run(_ask_far(question, address, dial))
+        return asyncio.run(_ask_far(question, addresses, dial))
     if not folder.is_dir():
         raise NotFound(f"there is no KV cache at {folder}")
     own = {name: flags[name] for name in ("data_dir", "cache_dir")}
-    return asyncio.run(_ask_near(question, StoreSettings.load(own, config_file)))
+    return [asyncio.run(_ask_near(question, StoreSettings.load(own, config_file)))], {}
 
 
 async def _ask_far(
-    question: Callable[[Operator], Awaitable[Answer]], address: str, dial: "Dial"
-) -> Answer:
+    question: Callable[[Operator], Awaitable[Answer]], addresses: Sequence[str], dial: "Dial"
+) -> tuple[list[Answer], dict[str, DiptychError]]:
+    """A node that fails keeps nobody from asking the others."""
     from diptych.kvcache_store.remote_desk import RemoteDesk
 
-    channel = dial(address)
-    try:
-        return await question(RemoteDesk(channel))
-    finally:
-        await channel.close()
+    answers: list[Answer] = []
+    failures: dict[str, DiptychError] = {}
+    for address in addresses:
+        channel = dial(address)
+        try:
+            answers.append(await question(RemoteDesk(channel)))
+        except DiptychError as error:
+            failures[address] = error
+        finally:
+            await channel.close()
+    return answers, failures
 
 
 async def _ask_near(

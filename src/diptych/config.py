@@ -442,10 +442,12 @@ class StoreSettings(CacheFolder, ServingSettings):
 
 
 class CacheSettings(CacheFolder, Stationed):
-    """`diptych cache`: which store is meant."""
+    """`diptych cache`: which stores are meant."""
 
-    store_address: Address | None = Field(
-        None, description="the store to ask; default: the one that uses the folder, else the folder"
+    store_address: Addresses = Field(
+        "",
+        description="the nodes to ask, comma-separated; default: the one that uses the folder, "
+        "else the folder",
     )
 
 

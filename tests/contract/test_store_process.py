@@ -168,6 +168,12 @@ async def test_an_operator_sees_lists_verifies_and_deletes(tmp_path: Path) -> No
         again = diptych(tmp_path, "rm", "--tenant", "alice")
         assert again.returncode == 1
         assert "holds nothing of such a one" in again.stderr
+        dead, carol = "127.0.0.1:1", Text("carol", range(20))
+        await client.put(carol.run(), deadline_s=10, await_disk=True)
+        nodes = ("--tenant", "carol", "--store-address", f"{store.address}, {dead}")
+        removed = diptych(tmp_path, "rm", *nodes)
+        assert Receipt(**json.loads(removed.stdout)).parts == 20
+        assert (removed.returncode, dead in removed.stderr) == (1, True)
         assert diptych(tmp_path, "verify").stdout.startswith("read 20,000 bytes; dropped 0")
         assert "freed" in diptych(tmp_path, "gc", "--foreign").stdout
         await client.close()
