@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import inf
 
-from diptych.core.ids import WorkerId
+from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.router.admission import Breakers
 from diptych.router.estimates import Estimates
@@ -34,6 +34,7 @@ class Candidates:
         self._suspects: dict[WorkerId, float] = {}
         self._heard_s: dict[WorkerId, float] = {}  # when prompts there last made progress
         self._free_s: dict[WorkerId, float] = {}  # when last chunks there should be computed
+        self._shared_s: dict[Incarnation, float] = {}  # when other routers told theirs
         self._made: dict[WorkerId, Candidate] = {}
         self._passing: set[WorkerId] = set()  # whose candidate changes by itself as time passes
         self._now_s = -inf
@@ -62,6 +63,13 @@ class Candidates:
         if self._ledger.standing(worker).own.held <= 1:
             self._free_s.pop(worker, None)
             self.heard(worker, now_s)
+
+    def shared(self, router: Incarnation, now_s: float) -> None:
+        """Another router told what it carries: what that should take runs from now."""
+        self._shared_s[router] = now_s
+
+    def forget_router(self, router: Incarnation) -> None:
+        self._shared_s.pop(router, None)
 
     def forget(self, worker: WorkerId) -> None:
         self._made.pop(worker, None)
@@ -115,8 +123,9 @@ class Candidates:
         free_slots = record.load.free_slots - standing.slots_given
         free_blocks = record.load.free_blocks - standing.blocks_given
         if now_s - record.reported_s > STALE_S:  # neither full nor idle: by the ledger
-            free_slots = join.num_slots - standing.own.held - standing.rows
-            pages = standing.own.prompt_tokens // max(1, join.block_tokens)
+            free_slots = join.num_slots - standing.held - standing.rows
+            tokens = standing.own.prompt_tokens + standing.shared.prompt_tokens
+            pages = tokens // max(1, join.block_tokens)
             free_blocks = join.num_blocks - standing.blocks - pages
         return Candidate(
             rank=rank,
@@ -129,7 +138,7 @@ class Candidates:
             foreign_prompts=standing.foreign_prompts,
             queue_ms=self.queue_ms(worker, now_s),
             rows=standing.rows,
-            context=standing.own.context,
+            context=standing.context,
             blocks=standing.blocks,
             free_slots=free_slots,
             free_blocks=free_blocks,
@@ -141,6 +150,15 @@ class Candidates:
         )
 
     def queue_ms(self, worker: WorkerId, now_s: float) -> float:
+        """Until the prompts that we and other routers gave it are computed."""
+        theirs_ms = 0.0
+        for router, share in self._ledger.shares.items():
+            if (carried := share.carried.get(worker)) is not None and carried.work_us:
+                passed_ms = 1000 * (now_s - self._shared_s.get(router, now_s))
+                theirs_ms += max(0.0, carried.work_us / 1000 - passed_ms)
+        return self.own_ms(worker, now_s) + theirs_ms
+
+    def own_ms(self, worker: WorkerId, now_s: float) -> float:
         """Until the prompts that we gave it are computed: as expected, less the time since."""
         given_ms = self._ledger.standing(worker).own.work_us / 1000
         passed_ms = max(0.0, 1000 * (now_s - self._heard_s.get(worker, now_s)))

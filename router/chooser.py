@@ -29,10 +29,12 @@ class Chooser:
         ledger: Ledger,
         breakers: Breakers,
         on_decision: Callable[[Decision], None] | None,
+        seed: int = 0,
     ) -> None:
         self.index = PrefixIndex()
         self.estimates = Estimates()
         self.candidates = Candidates(registry, ledger, self.estimates, breakers)
+        self.is_stale = False  # another router was not heard lately
         self._registry = registry
         self._ledger = ledger
         self._on_decision = on_decision
@@ -41,7 +43,7 @@ class Chooser:
         self._promised_ms: dict[str, float] = {}  # in this round, to those who wait for a worker
         self._promises = 0
         self._num_waiting = 0
-        self._draws = 0
+        self._draws = seed  # routers of one fleet must not draw alike
 
     def arrived(self, lease: int, entry: Entry, now_s: float) -> None:
         """Look up who holds a new request's blocks, for its cost and its first choice."""
@@ -140,6 +142,7 @@ class Chooser:
             may_wait=self._promises < PROMISES,
             draw=_mix(self._draws),
             is_blind=self._registry.is_blind,
+            is_stale=self.is_stale,
         )
 
     def watch_accuracy(self, worker: WorkerId) -> None:

@@ -66,6 +66,7 @@ class Dispatcher:
         *,
         queue_limit: int = QUEUE_LIMIT,
         on_decision: Callable[[Decision], None] | None = None,
+        seed: int = 0,
     ) -> None:
         self.ledger = Ledger()
         self.prompts = FairQueue(queue_limit)
@@ -75,7 +76,7 @@ class Dispatcher:
         self.blocked = Blocked()
         self._budget = RetryBudget()
         self._registry = registry
-        self.chooser = Chooser(registry, self.ledger, self.breakers, on_decision)
+        self.chooser = Chooser(registry, self.ledger, self.breakers, on_decision, seed)
         self.index = self.chooser.index
         self.estimates = self.chooser.estimates
         self._candidates = self.chooser.candidates

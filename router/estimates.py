@@ -10,6 +10,7 @@ from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.router.costs import DEFAULTS, Costs
 from diptych.router.fitting import Fit, Sample
+from diptych.router.ledger import Expected
 from diptych.router.messages import Load
 
 PACE_WEIGHT = 0.05  # of the newest report in a worker's pace
@@ -40,10 +41,11 @@ class Truth:
             return None
         return min(1.0, self.real / self.expected)
 
-    def expects(self, tokens: int) -> None:
-        self.prompts += 1
-        self.expected = ACCURACY_MEMORY * self.expected + tokens
-        self.real *= ACCURACY_MEMORY
+    def expects(self, new: Expected) -> None:
+        memory = ACCURACY_MEMORY**new.prompts
+        self.prompts += new.prompts
+        self.expected = memory * self.expected + new.tokens
+        self.real *= memory
 
 
 class Estimates:
@@ -60,6 +62,7 @@ class Estimates:
         self._loads: dict[WorkerId, tuple[Incarnation, Load]] = {}
         self._new: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._truths: dict[WorkerId, Truth] = {}
+        self.expected: dict[WorkerId, Expected] = {}  # by this router, since it lives
 
     def costs(self, worker: WorkerId, role: Role) -> Costs:
         costs = self._costs.get(role, DEFAULTS)
@@ -90,7 +93,14 @@ class Estimates:
     def expects_hit(self, worker: WorkerId, tokens: int) -> None:
         """A prompt was placed for what the index says of it."""
         if tokens > 0:
-            self._truth(worker).expects(tokens)
+            before = self.expected.get(worker, Expected())
+            self.expected[worker] = Expected(before.prompts + 1, before.tokens + tokens)
+            self._truth(worker).expects(Expected(1, tokens))
+
+    def others_expect(self, worker: WorkerId, new: Expected) -> None:
+        """Other routers did so: the worker's hits are those of all their prompts."""
+        if new.prompts > 0:
+            self._truth(worker).expects(new)
 
     def accuracy(self, worker: WorkerId) -> float | None:
         truth = self._truths.get(worker)
@@ -106,6 +116,7 @@ class Estimates:
         self._loads.pop(worker, None)
         self._paces.pop(worker, None)
         self._truths.pop(worker, None)
+        self.expected.pop(worker, None)
 
     def ended(self, tenant: str, name: str, new_tokens: int) -> None:
         """An output of a tenant and class is over."""

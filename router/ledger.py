@@ -1,16 +1,17 @@
 """What was placed where: every lease's stage, and what each worker carries because of it.
 
-The router counts its own work at once; reports only correct it. What a report shows beyond our own
-work (placed by another router, or before a restart) is *foreign*, if several reports in a row show
-it: what we gave away or closed a moment ago is in one and not in the next.
+The router counts its own work at once; other routers tell theirs; reports only correct it. What is
+not ours is *foreign*: as much as the other routers say, or as several reports in a row show beyond
+our own work, whichever is more (what we gave away or closed a moment ago is in one and not in the
+next). So when a router is gone and its share with it, the reports have taken over already.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 
-from diptych.core.ids import WorkerId
+from diptych.core.ids import Incarnation, WorkerId
 from diptych.router.admission import Deaths
 from diptych.router.messages import Load, Want
 
@@ -96,6 +97,9 @@ class Carried:
         self.blocks += sign * other.blocks
 
 
+IDLE = Carried()
+
+
 @dataclass(slots=True)
 class Pending:
     """What leases will ask of decode workers that have not been chosen yet."""
@@ -104,22 +108,66 @@ class Pending:
     blocks: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Hits that a router expected of a worker since it lives."""
+
+    prompts: int = 0
+    tokens: int = 0
+
+    def since(self, before: "Expected") -> "Expected":
+        """What came on top; all of it if counting began anew."""
+        if self.prompts < before.prompts:
+            return self
+        return Expected(self.prompts - before.prompts, self.tokens - before.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What another router carries: by worker, and of workers that it will still choose."""
+
+    router: Incarnation
+    carried: Mapping[WorkerId, Carried]
+    pending: Mapping[bytes, Pending] = field(default_factory=dict)
+    expected: Mapping[WorkerId, "Expected"] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Standing:
     """A worker in the ledger: own work, foreign work, and what changed since its last report."""
 
     own: Carried = field(default_factory=Carried)
-    foreign_prompts: int = 0
-    foreign_rows: int = 0
-    foreign_blocks: int = 0
-    strangers: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REPORTS))
+    shared: Carried = field(default_factory=Carried)  # what other routers say that they carry
+    beyond: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REPORTS))
+    shown: tuple[int, int, int] = (0, 0, 0)  # requests, rows, blocks: the least of those
     slots_given: int = 0  # since the last report
     blocks_given: int = 0
     last_assigned: int = 0  # a counter, not a time
 
     @property
+    def foreign_prompts(self) -> int:
+        """Requests of nobody we know; they may be prompts of any length."""
+        return max(0, self.shown[0] - self.shared.held - self.shared.rows)
+
+    @property
+    def foreign_rows(self) -> int:
+        return max(self.shared.rows, self.shown[1] - self.shared.held)
+
+    @property
+    def foreign_blocks(self) -> int:
+        return max(self.shared.blocks, self.shown[2])
+
+    @property
     def prompts(self) -> int:
-        return self.own.prompts + self.foreign_prompts
+        return self.own.prompts + self.shared.prompts + self.foreign_prompts
+
+    @property
+    def held(self) -> int:
+        return self.own.held + self.shared.held
+
+    @property
+    def context(self) -> int:
+        return self.own.context + self.shared.context
 
     @property
     def rows(self) -> int:
@@ -136,6 +184,8 @@ class Ledger:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.touched: set[WorkerId] = set()  # whose standing changed; who reads it empties it
+        self.version = 0  # moves with our own work
+        self.shares: dict[Incarnation, Share] = {}  # of other routers
         self._standings: dict[WorkerId, Standing] = defaultdict(Standing)
         self._assignments = 0
         self._pending: dict[bytes, Pending] = defaultdict(Pending)
@@ -178,12 +228,12 @@ class Ledger:
         busy = load.running + load.waiting + load.reservations
         seen = (
             max(0, load.running + load.waiting - own.held - own.rows),
-            max(0, busy - own.rows),
+            max(0, busy - own.held - own.rows),
             max(0, num_blocks - load.free_blocks - own.blocks),
         )
-        standing.strangers.append(seen)
-        least = (min(numbers) for numbers in zip(*standing.strangers, strict=True))
-        standing.foreign_prompts, standing.foreign_rows, standing.foreign_blocks = least
+        standing.beyond.append(seen)
+        requests, rows, blocks = zip(*standing.beyond, strict=True)
+        standing.shown = (min(requests), min(rows), min(blocks))
         standing.slots_given = 0
         standing.blocks_given = 0
 
@@ -200,13 +250,49 @@ class Ledger:
                     ),
                 )
         self._standings.pop(worker, None)
+        for router, share in self.shares.items():
+            left = {name: carried for name, carried in share.carried.items() if name != worker}
+            self.shares[router] = replace(share, carried=left)
         self.touched.add(worker)
 
     def pending(self, namespace: bytes) -> Pending:
-        """Of all leases that are still at prefill or wait for a decode worker."""
-        return self._pending[namespace]
+        """Of all leases, here and elsewhere, that are at prefill or wait for a decode worker."""
+        whole = replace(self._pending[namespace])
+        for share in self.shares.values():
+            if (theirs := share.pending.get(namespace)) is not None:
+                whole.rows += theirs.rows
+                whole.blocks += theirs.blocks
+        return whole
+
+    def own(self) -> Iterator[tuple[WorkerId, Carried]]:
+        """What this router itself carries."""
+        for worker, standing in self._standings.items():
+            if standing.own != IDLE:
+                yield worker, standing.own
+
+    def own_pending(self) -> dict[bytes, Pending]:
+        """The same of decode workers that it will still choose."""
+        return {name: replace(p) for name, p in self._pending.items() if p.rows}
+
+    def take_share(self, share: Share) -> None:
+        """Replace what another router carries."""
+        self.drop_share(share.router)
+        self.shares[share.router] = share
+        self._add_share(share, +1)
+
+    def drop_share(self, router: Incarnation) -> None:
+        """Another router is gone, or not heard: what it says does not count any more."""
+        share = self.shares.pop(router, None)
+        if share is not None:
+            self._add_share(share, -1)
+
+    def _add_share(self, share: Share, sign: int) -> None:
+        for worker, carried in share.carried.items():
+            self._standings[worker].shared.add(carried, sign)
+            self.touched.add(worker)
 
     def _count(self, entry: Entry, sign: int) -> None:
+        self.version += 1
         if entry.stage in (Stage.PREFILL, Stage.HANDOFF):
             self._pending[entry.namespace].rows += sign
             self._pending[entry.namespace].blocks += sign * entry.blocks

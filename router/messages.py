@@ -218,6 +218,19 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterView:
+    """One router, as who asked several of them saw it."""
+
+    address: str
+    router_id: str = ""
+    error: str = ""  # why it did not answer; "": it did
+    queued: int = 0
+    leases: int = 0
+    peers: int = 0  # other routers that it knows of
+    stale_peers: int = 0  # of those, not heard lately
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """All members, and whether a request can be served by them."""
 
@@ -230,3 +243,8 @@ class Fleet:
     namespace: bytes = b""
     max_model_len: int = 0
     block_tokens: int = 0
+    router_id: str = ""  # who says so
+    router_life: Incarnation = ANY_LIFE
+    peers: int = 0  # other routers that it knows of
+    stale_peers: int = 0  # of those, not heard lately
+    routers: tuple[RouterView, ...] = ()  # of a view that was put together; never on the wire

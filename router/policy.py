@@ -3,11 +3,12 @@
     prefill(w) = queue + min over what may be fetched of [ T + C ] + those held up · C
     decode(d)  = F(missing) + L · gap(n + 1) + n · min(L, rest) · what one row more adds to the gap
 
-All that have room are scored. Of those within `max(10 %, 5 ms)` of the best two are drawn, and the
-one with less work given by this router is taken; if nobody holds a block of the prompt, its first
-block picks among them, so that equal beginnings meet. Late binding: a prompt is given away only
-while its worker has little queued and a decode row will be free for it, so that deadlines,
-priorities and retries act on the whole queue. Knows no clock, no sockets; the draw is an argument.
+All that have room are scored. Of those within `max(10 %, 5 ms)` of the best (twice that while
+another router is not heard) two are drawn, and the one with less work is taken; if nobody holds a
+block of the prompt, its first block picks among them, so that equal beginnings meet. Late binding:
+a prompt is given away only while its worker has little queued and a decode row will be free for it,
+so that deadlines, priorities and retries act on the whole queue. Knows no clock, no sockets; the
+draw is an argument.
 """
 
 import hashlib
@@ -24,7 +25,8 @@ from diptych.router.ledger import Pending
 QUEUED_MS = 100.0  # a worker with less than this queued may be given another prompt
 NEAR_RATIO = 0.10  # scores that differ by less are equal to us
 NEAR_MS = 5.0
-STALE_RATIO = 0.20  # when load reports are missing everywhere: nearer to even spreading
+STALE_RATIO = 0.20  # when reports or another router's share are missing: nearer to even spreading
+STALE_MS = 10.0
 SKIP_TOKENS = 256  # a decode worker that holds all but so many computes the rest itself
 
 
@@ -56,6 +58,7 @@ class Ask:
     may_wait: bool = True  # for a busy worker that will be done sooner than all with room
     draw: int = 0  # 64 random bits
     is_blind: bool = False  # load reports are missing everywhere
+    is_stale: bool = False  # another router was not heard lately
 
     @property
     def capacity(self) -> int:
@@ -81,8 +84,8 @@ class Candidate:
     num_slots: int  # 0 = not said: no limit
     num_blocks: int  # likewise
     prompts: int = 0  # being computed or queued there
-    foreign_prompts: int = 0  # of those, placed by others: their length is not known
-    queue_ms: float = 0.0  # until those that we placed are computed
+    foreign_prompts: int = 0  # of those, placed by strangers: their length is not known
+    queue_ms: float = 0.0  # until those that we know are computed
     rows: int = 0  # sequences decoding or reserved
     context: int = 0  # positions that those attend to
     blocks: int = 0  # pages that those may fill
@@ -342,8 +345,7 @@ def _choose(
     if not taking:
         return Wait(Why.BUSY, f"all of {len(scored)} workers have {QUEUED_MS:.0f} ms to do")
     best, at = min(scored if ask.may_wait else taking, key=lambda pair: pair[0].total_ms)
-    ratio = STALE_RATIO if ask.is_blind else NEAR_RATIO
-    margin_ms = max(NEAR_MS, ratio * (best.total_ms - best.others_ms))
+    margin_ms = _margin_ms(best, ask)
     near = [(s, c) for s, c in taking if s.total_ms <= best.total_ms + margin_ms]
     if not near:
         name = at.rank.worker_id
@@ -360,6 +362,13 @@ def _choose(
     return Choice(
         chosen.rank, chosen.role, tuple(reasons), taken.total_ms, taken.work_ms, round(taken.hit)
     )
+
+
+def _margin_ms(best: Score, ask: Ask) -> float:
+    """By how much scores must differ to mean anything."""
+    ratio = STALE_RATIO if ask.is_blind or ask.is_stale else NEAR_RATIO
+    least_ms = STALE_MS if ask.is_stale else NEAR_MS
+    return max(least_ms, ratio * (best.total_ms - best.others_ms))
 
 
 def _pick(near: Sequence[tuple[Score, Candidate]], ask: Ask) -> tuple[Score, Candidate]:

@@ -1,4 +1,4 @@
-"""Who is a member: whoever reports. On one machine the Report streams are the registry."""
+"""Who is a member: whoever reports. Each router has its own registry, its Report streams."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Record:
 
 
 class Registry(Protocol):
-    """Where members announce themselves and others watch them; one router or several."""
+    """Where members announce themselves and others watch them."""
 
     def announce(self, record: Record) -> None:
         """Add a member, or replace its record."""
@@ -43,7 +43,7 @@ class Registry(Protocol):
 
 
 class StreamRegistry:
-    """Members of one router, from their Report streams."""
+    """Members as one router knows them, from their Report streams; all report to every router."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}

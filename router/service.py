@@ -22,6 +22,7 @@ from diptych.router.messages import (
     BlockChanges,
     BlockTier,
     Drain,
+    Fleet,
     Join,
     Load,
     PrefillAt,
@@ -32,6 +33,7 @@ from diptych.router.messages import (
 )
 from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
+from diptych.router.sharing import Sharing
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
 from diptych.transport.tls import check_claim
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 
 FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
 MIN_WATCH_GAP_S = 0.1
+MIN_SHARE_GAP_S = 0.2
+MAX_SHARE_GAP_S = 0.4  # who is silent for longer than a second does not count
 _TIER_NAMES = {BlockTier.DEVICE: "device", BlockTier.HOST: "memory", BlockTier.DISK: "disk"}
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
@@ -50,12 +54,21 @@ class RouterService(pb_grpc.RouterServicer):
     """Feeds one dispatcher from all streams; wakes it when a deadline is due."""
 
     def __init__(
-        self, dispatcher: Dispatcher, registry: StreamRegistry, metrics: m.Metrics
+        self,
+        dispatcher: Dispatcher,
+        registry: StreamRegistry,
+        metrics: m.Metrics,
+        sharing: Sharing | None = None,
+        router_id: str = "",
     ) -> None:
         self._dispatcher = dispatcher
+        self._sharing = sharing or Sharing(dispatcher)
+        self._router_id = router_id
         self._registry = registry
         self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
         self._fleet_news: dict[int, asyncio.Event] = {}  # by stream
+        self._share_news: dict[int, asyncio.Event] = {}  # likewise
+        self._shared_version = 0
         self._drains: dict[int, Drain] = {}  # not told yet, by the stream of their member
         self._streams = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
@@ -129,8 +142,7 @@ class RouterService(pb_grpc.RouterServicer):
                     await context.write(pb.ReportDown(drain=wire.drain_to_pb(drain)))
                 while asks:
                     await context.write(pb.ReportDown(missing_from=asks.popleft()))
-                fleet = self._dispatcher.fleet(_now_s())
-                await context.write(pb.ReportDown(fleet=wire.fleet_to_pb(fleet)))
+                await context.write(pb.ReportDown(fleet=wire.fleet_to_pb(self._fleet())))
             await reader
         finally:
             reader.cancel()
@@ -142,7 +154,7 @@ class RouterService(pb_grpc.RouterServicer):
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.Fleet:
         """Everything at this moment."""
-        return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
+        return wire.fleet_to_pb(self._fleet())
 
     async def Watch(self, request: pb.FleetWatch, context: Context) -> None:
         """The fleet every so often, at once when it changes, until the caller leaves."""
@@ -152,7 +164,7 @@ class RouterService(pb_grpc.RouterServicer):
         try:
             while True:
                 news.clear()
-                await context.write(wire.fleet_to_pb(self._dispatcher.fleet(_now_s())))
+                await context.write(wire.fleet_to_pb(self._fleet()))
                 await asyncio.sleep(MIN_WATCH_GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(period_s):
@@ -174,7 +186,26 @@ class RouterService(pb_grpc.RouterServicer):
         self._drains[record.stream] = drain
         self._tell_fleet()
         self._pump()
-        return wire.fleet_to_pb(self._dispatcher.fleet(_now_s()))
+        return wire.fleet_to_pb(self._fleet())
+
+    async def ShareLedger(self, request: pb.ShareRequest, context: Context) -> None:
+        """What this router carries, whenever it changes, and twice a second anyway."""
+        stream = next(self._streams)
+        news = self._share_news[stream] = asyncio.Event()
+        try:
+            while True:
+                news.clear()
+                await context.write(wire.share_to_pb(self._sharing.mine(_now_s())))
+                await asyncio.sleep(MIN_SHARE_GAP_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(MAX_SHARE_GAP_S - MIN_SHARE_GAP_S):
+                        await news.wait()
+        finally:
+            del self._share_news[stream]
+
+    def wake(self) -> None:
+        """Another router's work has changed: look again at who waits."""
+        self._pump()
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -239,6 +270,10 @@ class RouterService(pb_grpc.RouterServicer):
             if (answers := self._answers.get(lease)) is not None:
                 answers.put_nowait(answer)
         self._dispatcher.outbox.clear()
+        if self._sharing.version != self._shared_version:
+            self._shared_version = self._sharing.version
+            for news in self._share_news.values():
+                news.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -253,6 +288,9 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_WAITING.at(len(dispatcher.handoffs), "handoffs")
         policy = "own_ledger" if self._registry.is_blind else "cost"
         yield m.ROUTER_POLICY.at(1, policy)
+        stale = self._sharing.num_stale
+        yield m.ROUTER_PEERS.at(self._sharing.num_peers - stale, "heard")
+        yield m.ROUTER_PEERS.at(stale, "stale")
         yield m.ROUTER_BREAKERS.at(dispatcher.breakers.num_open(_now_s()))
         yield m.ROUTER_BLOCKED.at(len(dispatcher.blocked))
         index = dispatcher.index
@@ -266,6 +304,15 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.INDEX_MEMBERS.at(len(index.holders()), "announcing")
         for worker, accuracy in dispatcher.chooser.accuracies():
             yield m.INDEX_ACCURACY.at(accuracy, worker)
+
+    def _fleet(self) -> Fleet:
+        return replace(
+            self._dispatcher.fleet(_now_s()),
+            router_id=self._router_id,
+            router_life=self._sharing.life,
+            peers=self._sharing.num_peers,
+            stale_peers=self._sharing.num_stale,
+        )
 
     def _tell_fleet(self) -> None:
         for news in self._fleet_news.values():

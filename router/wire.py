@@ -1,10 +1,13 @@
 """Router messages as protobuf and back."""
 
+from dataclasses import fields
+
 from diptych.contract import router_pb2 as pb
 from diptych.core.blocks import HASH_BYTES
 from diptych.core.errors import BadRequest
 from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
 from diptych.core.phases import Phase, Role
+from diptych.router.ledger import Carried, Expected, Pending, Share
 from diptych.router.messages import (
     Again,
     BlockChanges,
@@ -28,6 +31,7 @@ from diptych.router.messages import (
 PlaceUp = Want | Progress | Again
 PlaceDown = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
 MAX_DEADLINE_MS = 2**32 - 1
+_CARRIED = tuple(field.name for field in fields(Carried))
 
 
 def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
@@ -257,6 +261,10 @@ def fleet_to_pb(fleet: Fleet) -> pb.Fleet:
         namespace=fleet.namespace,
         max_model_len=fleet.max_model_len,
         block_tokens=fleet.block_tokens,
+        router_id=fleet.router_id,
+        router_life=fleet.router_life,
+        peers=fleet.peers,
+        stale_peers=fleet.stale_peers,
     )
 
 
@@ -281,6 +289,40 @@ def fleet_from_pb(fleet: pb.Fleet) -> Fleet:
         namespace=fleet.namespace,
         max_model_len=fleet.max_model_len,
         block_tokens=fleet.block_tokens,
+        router_id=fleet.router_id,
+        router_life=Incarnation(fleet.router_life),
+        peers=fleet.peers,
+        stale_peers=fleet.stale_peers,
+    )
+
+
+def share_to_pb(share: Share) -> pb.LedgerShare:
+    return pb.LedgerShare(
+        router_life=share.router,
+        carried=[
+            pb.CarriedWork(worker_id=worker, **{name: getattr(work, name) for name in _CARRIED})
+            for worker, work in share.carried.items()
+        ],
+        pending=[
+            pb.PendingRows(namespace=namespace, rows=pending.rows, blocks=pending.blocks)
+            for namespace, pending in share.pending.items()
+        ],
+        expected=[
+            pb.HitsExpected(worker_id=worker, prompts=hits.prompts, tokens=hits.tokens)
+            for worker, hits in share.expected.items()
+        ],
+    )
+
+
+def share_from_pb(share: pb.LedgerShare) -> Share:
+    return Share(
+        Incarnation(share.router_life),
+        {
+            WorkerId(work.worker_id): Carried(**{name: getattr(work, name) for name in _CARRIED})
+            for work in share.carried
+        },
+        {pending.namespace: Pending(pending.rows, pending.blocks) for pending in share.pending},
+        {WorkerId(hits.worker_id): Expected(hits.prompts, hits.tokens) for hits in share.expected},
     )
 
 

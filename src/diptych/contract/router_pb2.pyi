@@ -318,7 +318,7 @@ class Member(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., leases: _Optional[int] = ..., silent_ms: _Optional[int] = ...) -> None: ...
 
 class Fleet(_message.Message):
-    __slots__ = ("members", "ready", "reasons", "queued", "leases", "model", "namespace", "max_model_len", "block_tokens")
+    __slots__ = ("members", "ready", "reasons", "queued", "leases", "model", "namespace", "max_model_len", "block_tokens", "router_id", "router_life", "peers", "stale_peers")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +328,10 @@ class Fleet(_message.Message):
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_LIFE_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    STALE_PEERS_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[Member]
     ready: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
@@ -337,7 +341,11 @@ class Fleet(_message.Message):
     namespace: bytes
     max_model_len: int
     block_tokens: int
-    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., queued: _Optional[int] = ..., leases: _Optional[int] = ..., model: _Optional[str] = ..., namespace: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ...) -> None: ...
+    router_id: str
+    router_life: int
+    peers: int
+    stale_peers: int
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., queued: _Optional[int] = ..., leases: _Optional[int] = ..., model: _Optional[str] = ..., namespace: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., router_id: _Optional[str] = ..., router_life: _Optional[int] = ..., peers: _Optional[int] = ..., stale_peers: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
@@ -356,3 +364,61 @@ class DrainRequest(_message.Message):
     member_id: str
     drain: Drain
     def __init__(self, member_id: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class ShareRequest(_message.Message):
+    __slots__ = ("router_life",)
+    ROUTER_LIFE_FIELD_NUMBER: _ClassVar[int]
+    router_life: int
+    def __init__(self, router_life: _Optional[int] = ...) -> None: ...
+
+class LedgerShare(_message.Message):
+    __slots__ = ("router_life", "carried", "pending", "expected")
+    ROUTER_LIFE_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    router_life: int
+    carried: _containers.RepeatedCompositeFieldContainer[CarriedWork]
+    pending: _containers.RepeatedCompositeFieldContainer[PendingRows]
+    expected: _containers.RepeatedCompositeFieldContainer[HitsExpected]
+    def __init__(self, router_life: _Optional[int] = ..., carried: _Optional[_Iterable[_Union[CarriedWork, _Mapping]]] = ..., pending: _Optional[_Iterable[_Union[PendingRows, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[HitsExpected, _Mapping]]] = ...) -> None: ...
+
+class CarriedWork(_message.Message):
+    __slots__ = ("worker_id", "prompts", "prompt_tokens", "work_us", "held", "rows", "context", "blocks")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WORK_US_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    prompts: int
+    prompt_tokens: int
+    work_us: int
+    held: int
+    rows: int
+    context: int
+    blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., prompts: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., work_us: _Optional[int] = ..., held: _Optional[int] = ..., rows: _Optional[int] = ..., context: _Optional[int] = ..., blocks: _Optional[int] = ...) -> None: ...
+
+class PendingRows(_message.Message):
+    __slots__ = ("namespace", "rows", "blocks")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    namespace: bytes
+    rows: int
+    blocks: int
+    def __init__(self, namespace: _Optional[bytes] = ..., rows: _Optional[int] = ..., blocks: _Optional[int] = ...) -> None: ...
+
+class HitsExpected(_message.Message):
+    __slots__ = ("worker_id", "prompts", "tokens")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    prompts: int
+    tokens: int
+    def __init__(self, worker_id: _Optional[str] = ..., prompts: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...

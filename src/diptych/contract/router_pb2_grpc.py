@@ -59,6 +59,11 @@ class RouterStub:
                 request_serializer=diptych_dot_contract_dot_router__pb2.DrainRequest.SerializeToString,
                 response_deserializer=diptych_dot_contract_dot_router__pb2.Fleet.FromString,
                 _registered_method=True)
+        self.ShareLedger = channel.unary_stream(
+                '/diptych.contract.Router/ShareLedger',
+                request_serializer=diptych_dot_contract_dot_router__pb2.ShareRequest.SerializeToString,
+                response_deserializer=diptych_dot_contract_dot_router__pb2.LedgerShare.FromString,
+                _registered_method=True)
 
 
 class RouterServicer:
@@ -99,6 +104,13 @@ class RouterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShareLedger(self, request, context):
+        """For the other routers of a fleet: what this one has placed, whenever it changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +138,11 @@ def add_RouterServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=diptych_dot_contract_dot_router__pb2.DrainRequest.FromString,
                     response_serializer=diptych_dot_contract_dot_router__pb2.Fleet.SerializeToString,
+            ),
+            'ShareLedger': grpc.unary_stream_rpc_method_handler(
+                    servicer.ShareLedger,
+                    request_deserializer=diptych_dot_contract_dot_router__pb2.ShareRequest.FromString,
+                    response_serializer=diptych_dot_contract_dot_router__pb2.LedgerShare.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +280,33 @@ class Router:
             '/diptych.contract.Router/Drain',
             diptych_dot_contract_dot_router__pb2.DrainRequest.SerializeToString,
             diptych_dot_contract_dot_router__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareLedger(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/diptych.contract.Router/ShareLedger',
+            diptych_dot_contract_dot_router__pb2.ShareRequest.SerializeToString,
+            diptych_dot_contract_dot_router__pb2.LedgerShare.FromString,
             options,
             channel_credentials,
             insecure,

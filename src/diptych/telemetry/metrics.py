@@ -170,6 +170,7 @@ ROUTER_REFUSED = _counter("llm_router_refused_total", "Requests turned away.", "
 ROUTER_POLICY = _gauge(
     "llm_router_policy_info", "By what is decided: cost, or own_ledger without reports.", "policy"
 )
+ROUTER_PEERS = _gauge("llm_router_peers", "Other routers: heard, or stale.", "state")
 ROUTER_BREAKERS = _gauge("llm_router_breakers_open", "Workers that are given nothing for a while.")
 ROUTER_BLOCKED = _gauge("llm_router_blocked_prompts", "Prompts that killed their worker twice.")
 INDEX_BLOCKS = _gauge("llm_index_blocks", "Blocks of which a holder is known.")

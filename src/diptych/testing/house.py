@@ -31,11 +31,12 @@ class House:
         slots: int = 4,
         queue_limit: int = 100,
         on_decision: Callable[[Decision], None] | None = None,
+        seed: int = 0,
     ) -> None:
         self.now_s = 100.0
         self.registry = StreamRegistry()
         self.dispatcher = Dispatcher(
-            self.registry, queue_limit=queue_limit, on_decision=on_decision
+            self.registry, queue_limit=queue_limit, on_decision=on_decision, seed=seed
         )
         self.streams = 0
         for worker in workers:

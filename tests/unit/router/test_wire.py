@@ -9,6 +9,7 @@ from diptych.core.errors import BadRequest
 from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
 from diptych.core.phases import Phase, Role
 from diptych.router import wire
+from diptych.router.ledger import Carried, Expected, Pending, Share
 from diptych.router.messages import (
     Again,
     BlockChanges,
@@ -110,9 +111,24 @@ def test_malformed_block_changes_are_refused(blocks: pb.BlockChanges) -> None:
 
 def test_a_fleet_survives_the_wire() -> None:
     member = Member(JOIN, LOAD, ready=False, not_ready_reason="draining", leases=2, silent_s=0.5)
-    fleet = Fleet((member,), True, ("a", "b"), 3, 4, "m", b"n" * 16, 4096, 128)
+    life = Incarnation(2**64 - 1)
+    fleet = Fleet(
+        (member,), True, ("a", "b"), 3, 4, "m", b"n" * 16, 4096, 128, "router-1", life, 2, 1
+    )
     sent = wire.fleet_to_pb(fleet).SerializeToString()
     assert wire.fleet_from_pb(pb.Fleet.FromString(sent)) == fleet
+
+
+def test_a_share_survives_the_wire() -> None:
+    carried = Carried(*range(1, len(fields(Carried)) + 1))
+    share = Share(
+        Incarnation(2**64 - 1),
+        {WorkerId("prefill-1"): carried},
+        {b"n" * 16: Pending(3, 40)},
+        {WorkerId("decode-1"): Expected(5, 6000)},
+    )
+    sent = wire.share_to_pb(share).SerializeToString()
+    assert wire.share_from_pb(pb.LedgerShare.FromString(sent)) == share
 
 
 def test_a_message_of_a_newer_router_is_passed_over() -> None:
