@@ -19,7 +19,7 @@ from diptych.engine.measures import Measures, Work, readings
 from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.kvcache_store.client import StoreTier
-from diptych.router.client import Join, Load, Reporter
+from diptych.router.client import Join, Load, Reporters
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import show_aliases
@@ -28,6 +28,7 @@ from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Span, Tracer, traceparent_var
 from diptych.transport import tls
 from diptych.transport.allocator import keep_freed_memory
+from diptych.transport.membership import Membership, addresses_in
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -58,6 +59,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
     show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    membership = Membership.of(settings.redis_url, cluster_secret)
     stores = addresses_of(settings.stores)
     tier = StoreTier(stores, WorkerId(settings.worker_id), dial=dial)
     engine = build_engine(
@@ -69,7 +71,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         observer=measures,
         on_grammar=measures.compiled,
         on_load=measures.loaded,
-        open_tier=tier.bind if stores else None,
+        open_tier=tier.bind if stores or membership is not None else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
@@ -88,7 +90,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(
+            reporter = Reporters(
                 settings.router,
                 join,
                 lambda: _load(engine, service, measures.work),
@@ -101,6 +103,12 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                     group.create_task(reporter.run()),
                     group.create_task(watch(engine.idle_s)),
                 ]
+                if membership is not None:
+                    membership.watch(Role.ROUTER, lambda found: reporter.use(addresses_in(found)))
+                    membership.watch(
+                        Role.STORE, lambda found: tier.use(addresses_in(found, stores))
+                    )
+                    work.append(group.create_task(membership.run()))
                 log.info("%s ready at=%s", settings.role, server.address)
                 await stopped.wait()
                 log.info("stopping requests=%d", service.sessions.num_requests)

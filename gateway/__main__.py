@@ -32,7 +32,7 @@ from diptych.gateway.tenancy.office import Office
 from diptych.gateway.tenancy.peers import is_loopback
 from diptych.gateway.traffic import Traffic
 from diptych.prefill_service.client import PrefillClient
-from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient
+from diptych.router.client import Fleet, Join, Load, Reporters, RouterClient
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import show_aliases
@@ -40,6 +40,7 @@ from diptych.telemetry.collector import open_tracer
 from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
 from diptych.transport import tls as stations
+from diptych.transport.membership import Announced, Membership, addresses_in
 from diptych.transport.server import stop_signals
 from diptych.transport.session import SessionPool
 
@@ -129,7 +130,6 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     measures = Measures(metrics)
     dial = stations.dial_of(stations.load(settings, Role.GATEWAY))
     pool = SessionPool(settings.gateway_id, dial=dial)
-    router = RouterClient(settings.router, dial=dial)
     endpoint = Endpoint(settings.metrics_listen, {"/metrics": metrics.page()})
     await endpoint.start()
     join = Join(
@@ -139,7 +139,8 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         http_address=ports.public_url.partition("://")[2],
         metrics_address=endpoint.address,
     )
-    reporter = Reporter(settings.router, join, lambda: _load(traffic, office, pool), dial=dial)
+    reporter = Reporters(settings.router, join, lambda: _load(traffic, office, pool), dial=dial)
+    router = RouterClient(reporter.preferred, dial=dial)
     plan = _office_plan(settings, cluster_secret, lambda: _num_gateways(reporter.fleet))
     office = await offices.open_office(plan)
     await refuse_open_port(settings.host, office.store, settings.allow_anonymous)
@@ -156,6 +157,7 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
     traffic = Traffic(reporter.notify)
     metrics.pull(lambda: _readings(traffic, pool))
     levels = Levels()
+    stores = _Stores(settings.stores)
     site = Site(
         office=office,
         fleet=lambda: _heard(reporter),
@@ -163,10 +165,10 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         on_load=reporter.notify,
         settings=settings.model_dump(mode="json"),
         version=lambda: model.version,
-        router=settings.router,
+        routers=lambda: reporter.addresses,
         supervisor=settings.supervisor or "",
         control=control_token(cluster_secret),
-        stores=tuple(addresses_of(settings.stores)),
+        stores=lambda: stores.addresses,
         decisions=lambda: measures.decisions.newest(SHOWN_DECISIONS),
         gateway_id=settings.gateway_id,
         dial=dial,
@@ -190,6 +192,10 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         )
         servers[Server(operators, ports.admin_tls)] = ports.admin
     working = [asyncio.create_task(work) for work in (reporter.run(), office.clerk.run())]
+    if (membership := Membership.of(settings.redis_url, cluster_secret)) is not None:
+        membership.watch(Role.ROUTER, lambda found: reporter.use(addresses_in(found)))
+        membership.watch(Role.STORE, stores.use)
+        working.append(asyncio.create_task(membership.run()))
     try:
         with stop_signals() as stopped:
             serving = [asyncio.create_task(s.serve([port])) for s, port in servers.items()]
@@ -217,7 +223,18 @@ async def _serve(settings: GatewaySettings, ports: Ports, tracer: Tracer | None)
         model.close()
 
 
-def _heard(reporter: Reporter) -> Fleet | None:
+class _Stores:
+    """Nodes of the KV cache: those that were given, and those that announced themselves."""
+
+    def __init__(self, given: str) -> None:
+        self._given = addresses_of(given)
+        self.addresses = tuple(self._given)
+
+    def use(self, found: tuple[Announced, ...]) -> None:
+        self.addresses = tuple(addresses_in(found, self._given))
+
+
+def _heard(reporter: Reporters) -> Fleet | None:
     return reporter.fleet
 
 

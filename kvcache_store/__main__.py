@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from diptych.config import StoreSettings
+from diptych.config import StoreSettings, secrets_of
 from diptych.core.phases import Role
 from diptych.kvcache_store.build import build
 from diptych.kvcache_store.caretaker import Caretaker
@@ -18,6 +18,7 @@ from diptych.telemetry import metrics as m
 from diptych.telemetry.endpoint import Endpoint
 from diptych.transport import tls
 from diptych.transport.allocator import keep_freed_memory
+from diptych.transport.membership import Announced, Membership
 from diptych.transport.server import Server, stop_signals
 
 FLUSH_S = 8.0  # when told to stop; who told us waits ten seconds
@@ -51,12 +52,27 @@ async def _serve(settings: StoreSettings) -> None:
                 Endpoint(settings.metrics_listen, {"/metrics": metrics.page()}),
             ):
                 house.announce(server.address, is_secure=credentials is not None)
+                life = tiers.events.incarnation
+                me = Announced(Role.STORE, settings.store_id, server.address, life)
+                announcing = [group.create_task(each.run()) for each in _memberships(settings, me)]
                 log.info("store ready at=%s", server.address)
                 await stopped.wait()
+                for task in announcing:
+                    task.cancel()
             await _flush(tiers)
             for task in work:
                 task.cancel()
         await tiers.close()
+
+
+def _memberships(settings: StoreSettings, me: Announced) -> list[Membership]:
+    """Where this store is announced: nowhere, unless there is a Redis."""
+    if settings.redis_url is None:
+        return []
+    cluster_secret, _ = secrets_of(settings)  # which a store needs for nothing else
+    membership = Membership(settings.redis_url.get_secret_value(), cluster_secret)
+    membership.announce(me)
+    return [membership]
 
 
 async def _flush(tiers: Tiers) -> None:

@@ -17,7 +17,7 @@ from diptych.engine.options import Options
 from diptych.engine.port import EnginePort
 from diptych.kvcache_store.client import StoreTier
 from diptych.prefill_service.service import PrefillService
-from diptych.router.client import Join, Load, Reporter
+from diptych.router.client import Join, Load, Reporters
 from diptych.telemetry import logs
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import show_aliases
@@ -26,6 +26,7 @@ from diptych.telemetry.endpoint import Endpoint
 from diptych.telemetry.traces import Tracer
 from diptych.transport import tls
 from diptych.transport.allocator import keep_freed_memory
+from diptych.transport.membership import Membership, addresses_in
 from diptych.transport.server import Server, stop_signals, watch
 from diptych.transport.session_server import Identity
 
@@ -56,6 +57,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     cluster_secret, _ = secrets_of(settings)
     measures = Measures(settings.role)
     show_aliases(measures.metrics, settings.metrics_alias, settings.model_name)
+    membership = Membership.of(settings.redis_url, cluster_secret)
     stores = addresses_of(settings.stores)
     tier = StoreTier(stores, WorkerId(settings.worker_id), dial=dial)
     engine = build_engine(
@@ -67,7 +69,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
         observer=measures,
         on_grammar=measures.compiled,
         on_load=measures.loaded,
-        open_tier=tier.bind if stores else None,
+        open_tier=tier.bind if stores or membership is not None else None,
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
@@ -85,7 +87,7 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                 address=server.address,
                 metrics_address=endpoint.address,
             )
-            reporter = Reporter(
+            reporter = Reporters(
                 settings.router,
                 join,
                 lambda: _load(engine, service, measures.work),
@@ -99,6 +101,12 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
                     group.create_task(service.holdings.run()),
                     group.create_task(watch(engine.idle_s)),
                 ]
+                if membership is not None:
+                    membership.watch(Role.ROUTER, lambda found: reporter.use(addresses_in(found)))
+                    membership.watch(
+                        Role.STORE, lambda found: tier.use(addresses_in(found, stores))
+                    )
+                    work.append(group.create_task(membership.run()))
                 log.info("prefill ready at=%s", server.address)
                 await stopped.wait()
                 log.info("stopping requests=%d", service.sessions.num_requests)

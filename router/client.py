@@ -1,13 +1,14 @@
-"""The router's front door: place requests, report load, ask who is there."""
+"""The routers' front door: place requests, report load, ask who is there."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import grpc.aio
 
-from diptych.contract import router_pb2 as pb
+from diptych.config import addresses_of
 from diptych.contract import router_pb2_grpc as pb_grpc
-from diptych.core.errors import Expired
-from diptych.router import wire
+from diptych.core.errors import DiptychError, Expired, Lost
 from diptych.router.lease import Lease
 from diptych.router.messages import (
     BlockTier,
@@ -22,12 +23,14 @@ from diptych.router.messages import (
     PrefillAt,
     Queued,
     Resume,
+    RouterView,
     SkipTo,
     Want,
 )
+from diptych.router.overview import drain, drained, status, watch
 from diptych.router.reporter import Reporter
-from diptych.transport.channel import Dial, call, connect, deadline
-from diptych.transport.errors import from_rpc
+from diptych.router.reporters import Reporters
+from diptych.transport.channel import Backoff, Dial, connect
 
 __all__ = [
     "BlockTier",
@@ -43,8 +46,10 @@ __all__ = [
     "PrefillAt",
     "Queued",
     "Reporter",
+    "Reporters",
     "Resume",
     "RouterClient",
+    "RouterView",
     "SkipTo",
     "Want",
     "drain",
@@ -54,74 +59,91 @@ __all__ = [
 ]
 
 OPEN_WAIT_S = 5.0  # a lease may ride over a router's restart
+TRY_S = 1.0  # for a router while there are others
+AVOIDED_S = 5.0  # one that was lost comes after the others, until a broken connection is known
+
+
+@dataclass(slots=True)
+class _Line:
+    """To one router. `lost_s`: when it did not answer."""
+
+    channel: grpc.aio.Channel
+    stub: pb_grpc.RouterStub
+    lost_s: float = float("-inf")
 
 
 class RouterClient:
-    """Places requests with one router over one channel."""
+    """Places each request at one of several routers, over a channel for each.
 
-    def __init__(self, address: str, *, dial: Dial = connect) -> None:
-        self.address = address
-        self._channel = dial(address)
-        self._stub = pb_grpc.RouterStub(self._channel)  # type: ignore[no-untyped-call]
+    `routers` are addresses, comma-separated, or a function that gives them, best first:
+    `Reporters.preferred`.
+    """
+
+    def __init__(
+        self,
+        routers: str | Callable[[], Sequence[str]],
+        *,
+        try_s: float = TRY_S,
+        dial: Dial = connect,
+    ) -> None:
+        fixed = addresses_of(routers) if isinstance(routers, str) else []
+        self._preferred = routers if callable(routers) else lambda: fixed
+        self._try_s = try_s
+        self._dial = dial
+        self._lines: dict[str, _Line] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def place(self, want: Want) -> Lease:
-        """Open a lease; Lost if the router cannot be reached."""
-        lease = Lease(self._stub, want)
-        try:
-            await lease.open(min(OPEN_WAIT_S, want.deadline_s))
-        except BaseException:
-            await lease.close()
-            raise
-        return lease
+        """Open a lease at the first router that answers; Lost if none can be reached."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + min(OPEN_WAIT_S, want.deadline_s)
+        backoff = Backoff(cap_s=1.0)
+        while True:
+            lines = self._in_order(loop.time())
+            if len(lines) == 1:
+                return await _open(lines[0], want, until_s - loop.time(), waits=True)
+            error: DiptychError = Lost("no router is known")
+            for line in lines:
+                try_s = min(self._try_s, until_s - loop.time())
+                try:
+                    return await _open(line, want, try_s, waits=False)
+                except (Lost, Expired) as lost:
+                    line.lost_s = loop.time()
+                    error = lost
+            pause_s = backoff.failed()
+            if loop.time() + pause_s >= until_s:
+                raise error
+            await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
-        """Close the channel; open leases end with it."""
-        await self._channel.close()
+        """Close all channels; open leases end with them."""
+        for line in self._lines.values():
+            await line.channel.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _in_order(self, now_s: float) -> list[_Line]:
+        """Those that were lost a moment ago last; a line to each, and to nobody else."""
+        addresses = self._preferred()
+        for address in addresses:
+            if address not in self._lines:
+                channel = self._dial(address)
+                stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
+                self._lines[address] = _Line(channel, stub)
+        for address in self._lines.keys() - set(addresses):
+            # Its leases end, if it lives at all; they are opened again at another router.
+            closing = asyncio.create_task(self._lines.pop(address).channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        lines = [self._lines[address] for address in addresses]
+        return sorted(lines, key=lambda line: now_s < line.lost_s + AVOIDED_S)
 
 
-async def status(address: str, timeout_s: float, *, dial: Dial = connect) -> Fleet:
-    """The fleet right now; Lost or Expired if the router does not answer."""
-    async with dial(address) as channel:
-        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
-        return wire.fleet_from_pb(await call(stub.Status, pb.StatusRequest(), timeout_s=timeout_s))
-
-
-async def watch(
-    address: str, period_s: float = 1.0, *, dial: Dial = connect
-) -> AsyncIterator[Fleet]:
-    """The fleet now, and again every period or sooner; Lost once the router does not answer."""
-    async with dial(address) as channel:
-        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
-        try:
-            async for fleet in stub.Watch(pb.FleetWatch(period_ms=round(period_s * 1000))):
-                yield wire.fleet_from_pb(fleet)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from error
-
-
-async def drain(
-    address: str, member_id: str, wish: Drain, timeout_s: float, *, dial: Dial = connect
-) -> Fleet:
-    """Give a worker no new work, or some again; NotFound if the router does not know it."""
-    request = pb.DrainRequest(member_id=member_id, drain=wire.drain_to_pb(wish))
-    async with dial(address) as channel:
-        stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
-        return wire.fleet_from_pb(await call(stub.Drain, request, timeout_s=timeout_s))
-
-
-async def drained(address: str, member_id: str, timeout_s: float, *, dial: Dial = connect) -> None:
-    """Wait until a draining worker holds nothing any more, or is gone.
-
-    Expired says what was left; BadRequest if somebody ended the drain.
-    """
-    last: Member | None = None
+async def _open(line: _Line, want: Want, timeout_s: float, *, waits: bool) -> Lease:
+    lease = Lease(line.stub, want, waits_for_router=waits)
     try:
-        async with deadline(timeout_s, f"draining {member_id}"):
-            async for fleet in watch(address, period_s=0.2, dial=dial):
-                named = (m for m in fleet.members if m.join.member_id == member_id)
-                last = next(named, None)
-                if last is None or (last.is_idle and last.load.draining):
-                    return
-    except Expired as error:
-        left = last.leases if last is not None else 0
-        raise Expired(f"{error.message}; {left} requests are left") from None
+        await lease.open(timeout_s)
+    except BaseException:
+        await lease.close()
+        raise
+    return lease

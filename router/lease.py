@@ -25,12 +25,14 @@ class Lease:
     router is gone. Only `RouterClient.place` makes one.
     """
 
-    def __init__(self, stub: pb_grpc.RouterStub, want: Want) -> None:
+    def __init__(
+        self, stub: pb_grpc.RouterStub, want: Want, *, waits_for_router: bool = True
+    ) -> None:
         self._attempt = want.attempt
         self._ups: asyncio.Queue[wire.PlaceUp | None] = asyncio.Queue()  # None ends them
         self._ups.put_nowait(want)
         self._downs: asyncio.Queue[wire.PlaceDown | DiptychError] = asyncio.Queue()
-        self._call = stub.Place(self._send(), wait_for_ready=True)
+        self._call = stub.Place(self._send(), wait_for_ready=waits_for_router)
         self._reader: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -38,7 +40,8 @@ class Lease:
         """Wait until the router has the lease; Lost if it does not answer in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._call.wait_for_connection()
+                await self._call.initial_metadata()
+                await self._call.wait_for_connection()  # raises what ended the call, if it did
         except TimeoutError:
             self._call.cancel()
             raise Lost(f"the router did not answer for {timeout_s:g} s") from None
@@ -109,5 +112,8 @@ class Lease:
             self._downs.put_nowait(Lost("the router ended the lease"))
         except grpc.aio.AioRpcError as error:
             self._downs.put_nowait(from_rpc(error))
+        except asyncio.CancelledError:  # the channel was closed, or the lease
+            self._downs.put_nowait(Lost("the way to the router was closed"))
+            raise
         finally:
             self._ups.put_nowait(None)  # or grpc would wait for the next one for ever

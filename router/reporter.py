@@ -53,7 +53,7 @@ class Announced(Protocol):
 
 
 class Reporter:
-    """Keeps this process a member of the fleet, for ever: joins, reports load, joins again.
+    """Keeps this process a member of one router's fleet, for ever: joins, reports, joins again.
 
     `load` is asked at most every 100 ms after `notify()`, and every second anyway. With it goes
     what changed in the block cache since: all of it after joining, or when too much was missed.
@@ -70,11 +70,15 @@ class Reporter:
         on_drain: Callable[[Drain], None] = lambda _: None,
         block_log: BlockSource | None = None,
         tier: BlockTier = BlockTier.DEVICE,
+        on_change: Callable[[], None] = lambda: None,
         dial: Dial = connect,
     ) -> None:
         self.fleet: Fleet | None = None  # the last one heard, kept while the router is away
         self.is_connected = False
+        self.connected_s = 0.0  # since when, if it is
+        self.lost_s = float("-inf")  # since when not, if it ever was
         self._address = address
+        self._on_change = on_change  # the fleet was heard, or the router lost
         self._dial = dial
         self._join = join
         self._load = load
@@ -106,7 +110,10 @@ class Reporter:
                 if self.is_connected or not backoff.failures:
                     log.warning("router is away, joining again at=%s: %s", self._address, error)
             finally:
-                self.is_connected = False
+                was_connected, self.is_connected = self.is_connected, False
+                if was_connected:
+                    self.lost_s = asyncio.get_running_loop().time()
+                    self._on_change()
                 await channel.close()
             await asyncio.sleep(backoff.failed())
 
@@ -117,6 +124,7 @@ class Reporter:
             async for message in stub.Report(self._send(over)):
                 if not self.is_connected:
                     log.info("joined the fleet router=%s", self._address)
+                    self.connected_s = asyncio.get_running_loop().time()
                 self.is_connected = True
                 backoff.succeeded()
                 if message.WhichOneof("body") == "drain":
@@ -130,6 +138,7 @@ class Reporter:
                 self.fleet = wire.fleet_from_pb(message.fleet)
                 self._news.set()
                 self._news = asyncio.Event()
+                self._on_change()
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
         finally:

@@ -22,10 +22,10 @@ class Site:
     on_load: Callable[[], None]
     settings: dict[str, Any] = field(repr=False)  # masked
     version: Callable[[], str]
-    router: str = ""  # its address
+    routers: Callable[[], Sequence[str]] = lambda: ()  # their addresses
     supervisor: str = ""  # where it takes orders; "": this platform has none
     control: str = field(default="", repr=False)  # what opens the supervisor
-    stores: tuple[str, ...] = ()  # addresses of the KV cache's nodes
+    stores: Callable[[], Sequence[str]] = lambda: ()  # addresses of the KV cache's nodes
     decisions: Callable[[], Sequence[Decision]] = lambda: ()  # newest first
     gateway_id: str = ""
     dial: Dial = connect  # how stations are called

@@ -36,12 +36,13 @@ def status(site: Site, fleet: Fleet | None) -> dict[str, Any]:
 def platform(
     site: Site, fleet: Fleet | None, stores: Sequence[dict[str, Any]], *, is_live: bool
 ) -> dict[str, Any]:
-    """All of it. `is_live`: the router was heard just now."""
+    """All of it. `is_live`: a router was heard just now."""
     return {
         **status(site, fleet),
         "time": time.time(),
         "gateway_id": site.gateway_id,
-        "router": {"address": site.router, "live": is_live},
+        "router": {"address": ", ".join(site.routers()), "live": is_live},
+        "routers": [asdict(each) for each in fleet.routers] if fleet else [],
         "max_model_len": fleet.max_model_len if fleet else 0,
         "block_tokens": fleet.block_tokens if fleet else 0,
         "members": [member(each) for each in fleet.members] if fleet else [],

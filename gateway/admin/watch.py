@@ -25,6 +25,8 @@ MAX_STREAM_S = 600.0  # then a viewer comes again, and its key is looked at agai
 STORES_EVERY_S = 3.0
 STORE_ANSWER_S = 2.0
 
+Clock = Callable[[], float]
+
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -42,10 +44,10 @@ def routes(watch: "Watch", entrance: Entrance) -> APIRouter:
 
 
 class Watch:
-    """Follows the router for whoever watches, and for nobody otherwise."""
+    """Follows the routers for whoever watches, and for nobody otherwise."""
 
     def __init__(
-        self, site: Site, period_s: float = PERIOD_S, clock: Callable[[], float] = time.monotonic
+        self, site: Site, period_s: float = PERIOD_S, clock: Clock = time.monotonic
     ) -> None:
         self._site = site
         self._period_s = period_s
@@ -88,13 +90,16 @@ class Watch:
             await fleets.aclose()
 
     async def _fleets(self) -> AsyncGenerator[tuple[Fleet | None, bool], None]:
-        """What the router says; while it is away, what it last said to this gateway."""
+        """What the routers say; while all are away, what one last said to this gateway."""
         site, backoff = self._site, Backoff(first_s=0.5, cap_s=5.0)
         while True:
             try:
-                async for fleet in router.watch(site.router, self._period_s, dial=site.dial):
+                known = ",".join(site.routers())
+                async for fleet in router.watch(known, self._period_s, dial=site.dial):
                     backoff.succeeded()
                     yield fleet, True
+                    if known != ",".join(site.routers()):
+                        break
             except DiptychError:
                 yield site.fleet(), False
             await asyncio.sleep(backoff.failed())
@@ -103,7 +108,7 @@ class Watch:
 class _Stores:
     """What the nodes of the KV cache say, asked at most every few seconds."""
 
-    def __init__(self, site: Site, clock: Callable[[], float]) -> None:
+    def __init__(self, site: Site, clock: Clock) -> None:
         self._site = site
         self._clock = clock
         self._asked_s = -STORES_EVERY_S
@@ -113,7 +118,7 @@ class _Stores:
     async def latest(self) -> list[dict[str, Any]]:
         async with self._turn:
             if self._clock() >= self._asked_s + STORES_EVERY_S:
-                self._answers = await asyncio.gather(*map(self._ask, self._site.stores))
+                self._answers = await asyncio.gather(*map(self._ask, self._site.stores()))
                 self._asked_s = self._clock()
         return self._answers
 

@@ -48,7 +48,8 @@ def routes(site: Site, entrance: Entrance) -> APIRouter:
         return await order(by, worker_id, router.Drain(False))
 
     async def order(by: Actor, worker_id: str, wish: router.Drain) -> dict[str, Any]:
-        fleet = await router.drain(site.router, worker_id, wish, ORDER_S, dial=site.dial)
+        known = ",".join(site.routers())
+        fleet = await router.drain(known, worker_id, wish, ORDER_S, dial=site.dial)
         action = "worker.drain" if wish.is_on else "worker.undrain"
         after = {"limit_s": wish.limit_s} if wish.is_on else None
         await audit.add(Act(by.id, by.origin, action, worker_id, after=after))

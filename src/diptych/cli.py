@@ -65,7 +65,8 @@ StationKey = Annotated[str | None, _option("--station-key", "FILE", config.Stati
 OtlpEndpoint = Annotated[str | None, _option("--otlp-endpoint", "URL", config.Traced)]
 Host = Annotated[str | None, _option("--host", "HOST", config.GatewaySettings)]
 Port = Annotated[str | None, _option("--port", "PORT", config.GatewaySettings)]
-Router = Annotated[str | None, _option("--router", "HOST:PORT", config.WorkerSettings)]
+Router = Annotated[str | None, _option("--router", "HOST:PORT,...", config.WorkerSettings)]
+RedisUrl = Annotated[str | None, _option("--redis-url", "URL", config.WorkerSettings)]
 Checkpoint = Annotated[str | None, _option("--checkpoint", "DIR", config.WorkerSettings)]
 ModelName = Annotated[str | None, _option("--model-name", "NAME", config.WorkerSettings)]
 WorkerId = Annotated[str | None, _option("--worker-id", "NAME", config.WorkerSettings)]
@@ -107,6 +108,7 @@ def up(
     prefill: Annotated[str | None, _option("--prefill", "N", config.UpSettings)] = None,
     decode: Annotated[str | None, _option("--decode", "N", config.UpSettings)] = None,
     store: Annotated[str | None, _option("--store", "N", config.UpSettings)] = None,
+    routers: Annotated[str | None, _option("--routers", "N", config.UpSettings)] = None,
     hybrid: Annotated[
         bool | None,
         typer.Option("--hybrid", help="decode workers compute prompts too; no prefill workers"),
@@ -204,7 +206,9 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="give it requests again")] = False,
     wait: Annotated[bool, typer.Option(help="until it holds nothing any more")] = True,
     limit_s: Annotated[str | None, _option("--limit-s", "SECONDS", config.DrainSettings)] = None,
-    router: Annotated[str | None, _option("--router", "HOST:PORT", config.DrainSettings)] = None,
+    router: Annotated[
+        str | None, _option("--router", "HOST:PORT,...", config.DrainSettings)
+    ] = None,
     station_ca: StationCa = None,
     station_certificate: StationCertificate = None,
     station_key: StationKey = None,
@@ -365,6 +369,9 @@ app.add_typer(routers)
 def router(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.RouterSettings)] = None,
+    router_id: Annotated[str | None, _option("--router-id", "NAME", config.RouterSettings)] = None,
+    peers: Annotated[str | None, _option("--peers", "HOST:PORT,...", config.RouterSettings)] = None,
+    redis_url: RedisUrl = None,
     stores: Annotated[
         str | None, _option("--stores", "HOST:PORT,...", config.RouterSettings)
     ] = None,
@@ -385,7 +392,7 @@ def router(
     if ctx.invoked_subcommand is not None:
         return
     settings = _load(config.RouterSettings, ctx)
-    _title("router")
+    _title(settings.router_id)
     from diptych.router.__main__ import main as serve
 
     serve(settings)
@@ -412,6 +419,7 @@ def prefill(
     worker_id: WorkerId = None,
     listen: Listen = None,
     router: Router = None,
+    redis_url: RedisUrl = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,
     numerics: Numerics = None,
@@ -460,6 +468,7 @@ def decode(
     worker_id: WorkerId = None,
     listen: Listen = None,
     router: Router = None,
+    redis_url: RedisUrl = None,
     checkpoint: Checkpoint = None,
     model_name: ModelName = None,
     numerics: Numerics = None,
@@ -501,6 +510,7 @@ def store(
     ctx: typer.Context,
     listen: Annotated[str | None, _option("--listen", "HOST:PORT", config.StoreSettings)] = None,
     store_id: Annotated[str | None, _option("--store-id", "NAME", config.StoreSettings)] = None,
+    redis_url: RedisUrl = None,
     cache_dir: Annotated[str | None, _option("--cache-dir", "DIR", config.StoreSettings)] = None,
     cache_disk_bytes: Annotated[
         str | None, _option("--cache-disk-bytes", "BYTES", config.StoreSettings)

@@ -27,6 +27,8 @@ CONFIG_VARIABLE = "DIPTYCH_CONFIG"  # the file, when no --config names it
 SECRET_BYTES = 32
 MIN_SECRET_CHARS = 16
 SMALLEST_CACHE_BYTES = 4 << 20
+ROUTERS = "the routers' addresses, comma-separated"
+MEMBERSHIP = "Redis by which routers and stores are found; default: by flags alone"
 
 _ALIAS = re.compile(r"[A-Za-z0-9._:/*-]{1,128}(=(plain|thinking))?")
 
@@ -94,6 +96,12 @@ def routes_of(value: str) -> tuple[tuple[str, str], ...]:
     return tuple((pattern, kept) for pattern, _, kept in words)
 
 
+def _some_host_ports(value: str) -> str:
+    if not addresses_of(value):
+        raise ValueError("expected host:port, or several of them, comma-separated")
+    return _host_ports(value)
+
+
 def addresses_of(value: str) -> list[str]:
     """Those of a comma-separated list."""
     return [address.strip() for address in value.split(",") if address.strip()]
@@ -137,6 +145,7 @@ DiskBytes = Annotated[int, Field(ge=0), AfterValidator(_none_or_enough)]
 WorkerRole = Annotated[Role, AfterValidator(_worker_role)]
 Address = Annotated[str, AfterValidator(_host_port)]
 Addresses = Annotated[str, AfterValidator(_host_ports)]
+Routers = Annotated[str, AfterValidator(_some_host_ports)]
 AdminAddress = Annotated[str, AfterValidator(_off_or_host_port)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 Networks = Annotated[str, AfterValidator(_networks)]
@@ -247,6 +256,13 @@ class RouterSettings(ServingSettings):
     """`diptych router`."""
 
     listen: Address = Field("127.0.0.1:7000", description="where the gRPC server listens")
+    router_id: Name = Field(
+        default_factory=lambda: f"router-{os.getpid()}", description="name of this router"
+    )
+    peers: Addresses = Field(
+        "", description="the other routers of the fleet, comma-separated; itself may be among them"
+    )
+    redis_url: RedisUrl = Field(None, description=MEMBERSHIP)
     stores: Addresses = Field(
         "", description="nodes of the KV cache, whose blocks any worker may fetch, comma-separated"
     )
@@ -326,14 +342,16 @@ class ApiSettings(Common):
 class GatewaySettings(Public, ApiSettings, Traced, ServingSettings):
     """`diptych gateway`."""
 
-    router: Address = Field("127.0.0.1:7000", description="the router's address")
+    router: Routers = Field("127.0.0.1:7000", description=ROUTERS)
     checkpoint: Checkpoint = Field(description="folder whose tokenizer and config are served")
     model_name: Name = Field("diptych-tiny", description="name of the model in the API")
     gateway_id: Name = Field(
         default_factory=lambda: f"gateway-{os.getpid()}", description="unique name of this process"
     )
     redis_url: RedisUrl = Field(
-        None, description="keys, limits and usage of several gateways; default: the data folder"
+        None,
+        description="keys, limits and usage of several gateways, and who is there; default: the "
+        "data folder",
     )
     key_pepper: Secret = Field(
         None,
@@ -363,7 +381,8 @@ class WorkerSettings(Traced, ServingSettings):
 
     role: WorkerRole = Field(Role.DECODE, description="prefill, decode or hybrid")
     listen: Address = Field("127.0.0.1:0", description="where the gRPC server listens")
-    router: Address = Field("127.0.0.1:7000", description="the router's address")
+    router: Routers = Field("127.0.0.1:7000", description=ROUTERS)
+    redis_url: RedisUrl = Field(None, description=MEMBERSHIP)
     checkpoint: Checkpoint = Field(description="folder with config, tokenizer and weights")
     model_name: Name = Field("diptych-tiny", description="the model; part of block identity")
     worker_id: Name = Field(
@@ -423,6 +442,7 @@ class StoreSettings(CacheFolder, ServingSettings):
     store_id: Name = Field(
         default_factory=lambda: f"store-{os.getpid()}", description="unique name of this node"
     )
+    redis_url: RedisUrl = Field(None, description=MEMBERSHIP)
     cache_disk_bytes: DiskBytes = Field(
         2 << 30, description="of KV blocks on disk; 0 = memory alone"
     )
@@ -457,6 +477,7 @@ class UpSettings(Public, Traced, Observed):
     prefill: int = Field(1, ge=0, le=64, description="prefill workers")
     decode: int = Field(1, ge=0, le=64, description="decode workers")
     store: int = Field(1, ge=0, le=1, description="KV cache stores")
+    routers: int = Field(1, ge=1, le=4, description="routers")
     hybrid: bool = Field(False, description="decode workers compute prompts too; no prefill")
     checkpoint: Checkpoint | None = Field(
         None, description="model folder; default: the embedded one"
@@ -482,8 +503,8 @@ class KeysSettings(Common):
 class DrainSettings(Stationed):
     """`diptych drain`: at which router."""
 
-    router: Address | None = Field(
-        None, description="the router; default: that of the platform on the data folder"
+    router: Routers | None = Field(
+        None, description="the routers; default: those of the platform on the data folder"
     )
     limit_s: float = Field(
         900, ge=0, le=86_400, description="then what is left is handed back; 0 = never"

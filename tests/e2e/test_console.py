@@ -85,10 +85,10 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
             on_load=lambda: None,
             settings={},
             version=lambda: "fp_1",
-            router=address,
+            routers=lambda: (address,),
             supervisor=control,
             control=control_token(SECRET),
-            stores=(store.address,),
+            stores=lambda: (store.address,),
             decisions=lambda: decisions.newest(20),
             gateway_id="gateway-1",
         )

@@ -31,15 +31,23 @@ function show(snapshot) {
   }
   const context = snapshot.max_model_len ? ` · ${number(snapshot.max_model_len)} tokens` : "";
   model.textContent = snapshot.model + context;
-  if (!router.live) say("router away", "bad", `The router at ${router.address} does not answer.`);
+  const away = snapshot.routers.filter((each) => each.error);
+  if (!router.live) say("router away", "bad", `No router answers at ${router.address}.`);
   else if (snapshot.gateway.draining) say("draining", "warn", "This gateway takes no new requests.");
   else if (!ready) say("not ready", "warn", reasons.join("; "));
-  else say("ready", "good", `The router at ${router.address} was heard just now.`);
+  else if (away.length) say("a router away", "warn", away.map((each) => `${each.address}: ${each.error}`).join("; "));
+  else say("ready", "good", snapshot.routers.map(heard).join("; "));
   overview.show(snapshot, workers);
   pools.show(workers, snapshot.can_scale);
   gateways.show(members.filter((member) => member.role === "gateway"), snapshot.gateway_id, snapshot.gateway.draining);
   showStores(byId("stores"), snapshot.stores);
   showDecisions(byId("decisions"), snapshot.decisions, snapshot.time);
+}
+
+function heard({ router_id, address, leases, queued, stale_peers }) {
+  const blind = stale_peers ? `, and does not hear ${number(stale_peers)} others` : "";
+  const name = router_id ? ` (${router_id})` : "";
+  return `The router at ${address}${name} has ${number(leases)} requests, ${number(queued)} waiting${blind}`;
 }
 
 function say(text, kind, more) {

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from diptych.config import addresses_of
 from diptych.core.phases import Role
 from diptych.gateway import app
 from diptych.gateway.admin import app as admin_app
@@ -37,7 +38,9 @@ FLEET = Fleet(
 class Admin:
     """An operator's view: `http` is the admin port, `public` the other one."""
 
-    def __init__(self, site: Any, office: Any, **neighbours: Any) -> None:
+    def __init__(
+        self, site: Any, office: Any, *, router: str = "", stores: Any = (), **neighbours: Any
+    ) -> None:
         self.site = site
         self.office = office
         self.fleet: Fleet | None = FLEET
@@ -50,6 +53,8 @@ class Admin:
             on_load=lambda: self.loads.append(office.door.is_held),
             settings={"port": 8000, "cluster_secret": "**********"},
             version=lambda: "fp_1",
+            routers=lambda: addresses_of(router),
+            stores=lambda: stores,
             **neighbours,
         )
         self.watch = Watch(parts, period_s=0.1)
