@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 PROMETHEUS = ROOT / "deploy" / "prometheus" / "prometheus.yml"
 READY_S = 240.0
+PORTS = {"router": "7000", "store": "7100"}
 
-pytestmark = pytest.mark.timeout(400)  # eight processes start, on whatever machine
+pytestmark = pytest.mark.timeout(400)  # nine processes start, on whatever machine
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def wait_until_ready(site: Site) -> None:
-    """All pools whole: a path exists much earlier."""
+    """All pools whole at both routers: a path exists much earlier."""
     url = site.url("router-1", "9100")
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
-        joined = [name for name, log in site.logs.items() if "joined the fleet" in log.read_text()]
-        if len(joined) == 5:
+        joined = sum(log.read_text().count("joined the fleet") for log in site.logs.values())
+        if joined == 2 * 5:
             reply = httpx.get(f"{site.url('gateway-1', '8000')}/readyz", timeout=5)
             if reply.status_code == 200:
                 return
@@ -62,10 +63,10 @@ def wait_until_ready(site: Site) -> None:
     raise AssertionError(f"not ready; router's metrics at {url}\n{tails}")
 
 
-def test_there_are_two_of_each_pool_and_one_router() -> None:
+def test_there_are_two_of_each_pool_and_two_routers() -> None:
     names = [service.name for service in services(COMPOSE) if not service.is_once]
     assert names == [
-        "router-1", "store-1", "store-2",
+        "router-1", "router-2", "store-1", "store-2",
         "prefill-1", "prefill-2", "decode-1", "decode-2", "gateway-1",
     ]  # fmt: skip
 
@@ -79,6 +80,19 @@ def test_requests_are_served_by_all_workers_and_kept_in_both_stores(site: Site) 
     moved = [total(site, name, "llm_kv_transfer_bytes_total") for name in ("decode-1", "decode-2")]
     assert min(moved) > 0
     assert sum(total(site, name, "llm_tier_parts") for name in ("store-1", "store-2")) > 0
+
+
+def test_routers_hear_each_other_and_redis_names_them_and_the_stores(site: Site) -> None:
+    for name in ("router-1", "router-2"):
+        assert total(site, name, "llm_router_peers") == 1
+        assert "router is heard" in site.logs[name].read_text()
+    with redis.Redis.from_url(site.redis.url, decode_responses=True) as client:
+        for role in ("router", "store"):
+            [key] = client.keys(f"diptych:members:*:{role}")
+            assert set(client.hkeys(key)) == {
+                site.translation.address("", f"{role}-{number}", port)
+                for number, port in ((1, PORTS[role]), (2, PORTS[role]))
+            }
 
 
 def ask(http: httpx.Client, text: str) -> None:

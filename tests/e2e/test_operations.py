@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(400)  # processes start and stop, on whatever m
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    flags = ("--model-name", MODEL, "--station-tls")
+    flags = ("--model-name", MODEL, "--routers", "2", "--station-tls")
     with platform(tmp_path_factory.mktemp("data"), *flags) as started:
         yield started
 
@@ -105,7 +105,7 @@ async def test_pools_grow_and_shrink_under_load_and_no_request_fails(running: Pl
     await clients.close()
     status = running.wait_for_baseline()
     assert {p["id"] for p in status["processes"]} == {
-        "router-1", "store-1", "prefill-1", "decode-1", "gateway-1",
+        "router-1", "router-2", "store-1", "prefill-1", "decode-1", "gateway-1",
     }  # fmt: skip
     assert not any(p["restarts"] for p in status["processes"])
 
@@ -141,6 +141,7 @@ def test_the_doctor_finds_a_healthy_platform_healthy_and_moves_real_bytes(
         "processes",
         "ports",
         "router",
+        "routers",
         "pairing",
         "store",
         "certificates",
@@ -175,6 +176,8 @@ def test_status_is_told_again_and_again(running: Platform) -> None:
             process.terminate()
     assert first["ready"] is second["ready"] is True
     assert len(second["members"]) == 3
+    heard = [(r["router_id"], r["error"], r["peers"]) for r in second["routers"]]
+    assert heard == [("router-1", "", 1), ("router-2", "", 1)]
 
 
 def test_nothing_is_watched_where_nothing_runs(tmp_path: Path) -> None:

@@ -91,6 +91,23 @@ def test_a_gateway_that_is_away_fails_clock_and_canary() -> None:
     assert (found.state, found.what) == (State.BAD, "canary")
 
 
+def router(address: str, **fields: object) -> dict[str, object]:
+    fleet = {"router_id": f"r-{address}", "error": "", "peers": 1, "stale_peers": 0}
+    return {"address": address, **fleet, **fields}
+
+
+def test_routers_that_are_away_or_do_not_hear_each_other_are_named() -> None:
+    def looked_at(*routers: object) -> list[tuple[State, str]]:
+        return [(f.state, f.said) for f in checkup.routers({"routers": routers})]
+
+    assert looked_at(router("a", peers=0)) == []  # alone, it hears nobody
+    assert looked_at(router("a"), router("b")) == [(State.OK, "all 2 answer and hear each other")]
+    assert looked_at(router("a"), router("b", error="gone"), router("c", stale_peers=1)) == [
+        (State.BAD, "b does not answer: gone"),
+        (State.WARNING, "r-c does not hear 1 of 1 others"),
+    ]
+
+
 def test_a_store_that_is_away_is_named() -> None:
     (found,) = checkup.stores({"processes": [process("store-1", address="127.0.0.1:1")]})
     assert found.state is State.BAD

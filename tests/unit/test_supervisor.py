@@ -399,6 +399,24 @@ def test_a_plan_has_a_store_that_router_and_workers_use_unless_none_is_wanted(
     assert flag(store, "--data-dir") == str(tmp_path)
 
 
+def test_several_routers_know_each_other_and_everybody_knows_all_of_them(tmp_path: Path) -> None:
+    assert "--peers" not in plan_for(tmp_path).processes[0].command
+    plan = plan_for(tmp_path, routers="3")
+    routers = [process for process in plan.processes if process.role == "router"]
+    addresses = [process.address for process in routers]
+    assert [process.id for process in routers] == ["router-1", "router-2", "router-3"]
+    assert plan.router == ",".join(addresses)
+    for process in routers:
+        others = [address for address in addresses if address != process.address]
+        assert flag(process, "--peers") == ",".join(others)
+        assert flag(process, "--router-id") == process.id
+        assert flag(process, "--listen") == process.address
+    for process in plan.processes[4:]:
+        assert flag(process, "--router") == plan.router
+    with pytest.raises(Misconfigured, match="--routers '5'"):
+        plan_for(tmp_path, routers="5")
+
+
 def test_a_hybrid_plan_has_no_prefill(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, hybrid=True, decode="2", max_model_len="64", host="0.0.0.0")
     roles = [process.role for process in plan.processes]
@@ -524,11 +542,18 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     process = asdict(
         Running("decode", "decode-1", 12345, "127.0.0.1:45678", "127.0.0.1:45679", 2, 0.0)
     ) | {"alive": True}
+    router = process | {"role": "router", "id": "router-1", "address": "127.0.0.1:45000"}
     show_status(
         {
             "base_url": "http://x", "model": "m", "ready": False, "reasons": ["no prefill worker"],
             "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
-            "processes": [process, process | {"id": "prefill-1", "alive": False}],
+            "processes": [process, process | {"id": "prefill-1", "alive": False}, router],
+            "routers": [
+                {"router_id": "router-1", "leases": 3, "peers": 1, "stale_peers": 1,
+                 "address": "127.0.0.1:45000", "error": ""},
+                {"router_id": "", "leases": 0, "peers": 0, "stale_peers": 0,
+                 "address": "127.0.0.1:45001", "error": "gone"},
+            ],
             "members": [
                 {"join": join, "load": load, "leases": 2, "ready": True},
                 {
@@ -546,6 +571,10 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     assert max(map(len, shown.splitlines())) <= 100
     rows = [line.split() for line in shown.splitlines()]
     assert ["gateway-1", "gateway", "12345", "127.0.0.1:8000", "-", "6"] in rows
+    router_1 = ["router-1", "router", "12345", "127.0.0.1:45000", "127.0.0.1:45679", "2", "3"]
+    assert router_1 in rows
+    assert "router-1 does not hear 1 of 1 other routers" in shown
+    assert "127.0.0.1:45001 does not answer: gone" in shown
     counted = ["12", "3", "2", "17", "12/64", "412/512", "77"]
     assert ["decode-1", *counted, "71%", "17", "123456"] in rows
     assert ["decode-9", *counted, "-", "17", "123456"] in rows

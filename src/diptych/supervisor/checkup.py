@@ -32,6 +32,7 @@ def look(status: dict[str, Any], gateway: Gateway, dial: Dial = connect) -> Iter
     yield processes(status)
     yield ports(status)
     yield ready(status)
+    yield from routers(status)
     yield pairing(status["members"])
     yield from stores(status, dial)
     yield certificates(status)
@@ -67,8 +68,23 @@ def ports(status: dict[str, Any]) -> Finding:
     return ok("ports", f"all {len(places)} are listened on")
 
 
+def routers(status: dict[str, Any]) -> Iterator[Finding]:
+    """Whether each answers and hears all others; how one serves is `ready`'s business."""
+    every = status["routers"]
+    for router in every:
+        if router["error"]:
+            where = router["address"]
+            yield bad("routers", f"{where} does not answer: {router['error']}", "read its log")
+        elif router["stale_peers"]:
+            name = router["router_id"] or router["address"]
+            said = f"{name} does not hear {router['stale_peers']} of {router['peers']} others"
+            yield warning("routers", said, "see that each one's --peers names the others")
+    if len(every) > 1 and not any(each["error"] or each["stale_peers"] for each in every):
+        yield ok("routers", f"all {len(every)} answer and hear each other")
+
+
 def ready(status: dict[str, Any]) -> Finding:
-    """Whether the router knows a way for requests."""
+    """Whether a router knows a way for requests."""
     if not status["ready"]:
         said = "; ".join(status["reasons"])
         return bad("router", said, "see which worker is missing in `diptych status`")

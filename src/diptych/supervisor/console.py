@@ -1,5 +1,6 @@
 """What a person sees: prefixed log lines, the welcome, the status table."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group
@@ -76,6 +77,7 @@ def picture(status: dict[str, Any]) -> Group:
         f"requests: {status['leases']} in flight, {status['queued']} of them queued   "
         f"supervisor pid {status['pid']}   data {status['data_dir']}\n"
     )
+    troubles = [Text(line, "yellow") for line in _routers(status["routers"])]
     workers = [member for member in status["members"] if member["join"]["num_slots"]]
     more = ("", _workers(workers)) if workers else ()
     idle = [
@@ -83,7 +85,17 @@ def picture(status: dict[str, Any]) -> Group:
         for worker in workers
         if not worker["ready"]
     ]
-    return Group(Text(head), _processes(status), *more, *idle)
+    return Group(Text(head), _processes(status), *troubles, *more, *idle)
+
+
+def _routers(routers: list[dict[str, Any]]) -> Iterator[str]:
+    """What is wrong with one of them."""
+    for router in routers:
+        name = router["router_id"] or router["address"]
+        if router["error"]:
+            yield f"{name} does not answer: {router['error']}"
+        elif router["stale_peers"]:
+            yield f"{name} does not hear {router['stale_peers']} of {router['peers']} other routers"
 
 
 def _processes(status: dict[str, Any]) -> Table:
@@ -93,10 +105,13 @@ def _processes(status: dict[str, Any]) -> Table:
     for name in ("restarts", "requests"):
         table.add_column(name, justify="right")
     members = {member["join"]["member_id"]: member for member in status["members"]}
+    routers = {router["address"]: router for router in status["routers"]}
     for process in status["processes"]:
         pid = str(process["pid"]) if process["alive"] else "dead"
         row = [process["id"], process["role"], pid, process["address"], process["metrics_address"]]
         requests = _requests(members.pop(process["id"], None))
+        if (router := routers.get(process["address"])) is not None:
+            requests = "?" if router["error"] else str(router["leases"])
         table.add_row(*row, str(process["restarts"]), requests)
     for name, member in members.items():  # joined from elsewhere
         join = member["join"]

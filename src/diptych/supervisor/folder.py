@@ -34,7 +34,7 @@ class State:
 
     pid: int  # of the supervisor
     base_url: str
-    router: str
+    router: str  # addresses of all routers, comma-separated
     model: str
     processes: tuple[Running, ...]
     admin_url: str = ""  # "" is none

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path
 
 from diptych.config import UpSettings
@@ -43,7 +44,7 @@ class Plan:
 
     processes: tuple[Process, ...]
     base_url: str
-    router: str
+    router: str  # addresses of all routers, comma-separated
     model_name: str
     admin_url: str = ""  # "" is none
     has_page: bool = True  # the playground is served at base_url
@@ -75,9 +76,10 @@ def make_plan(
     canary: str = "",
     certify: Certify = no_certificate,
 ) -> Plan:
-    """Router and store first, then workers, which take longest, then the gateway."""
+    """Routers and store first, then workers, which take longest, then the gateway."""
     model_name = settings.model_name or (checkpoint.name if settings.checkpoint else EMBEDDED_MODEL)
-    router = f"{LOOPBACK}:{free_port()}"
+    routers = {f"router-{i + 1}": f"{LOOPBACK}:{free_port()}" for i in range(settings.routers)}
+    router = ",".join(routers.values())
     common = _flags(
         data_dir=settings.data_dir,
         log_level=settings.log_level,
@@ -104,6 +106,11 @@ def make_plan(
         own = _station(certify(role, name))
         line = _python(command, *flags, *shown, *own, *common)
         return Process(role, name, address, line, metrics)
+
+    def router_at(name: str, listen: str) -> Process:
+        others = ",".join(address for address in routers.values() if address != listen)
+        own = _flags(router_id=name, listen=listen, peers=others or None)
+        return process(Role.ROUTER, name, listen, "router", *own, *kept)
 
     def store(number: int) -> Process:
         name, listen = f"store-{number}", f"{LOOPBACK}:{free_port()}"
@@ -144,7 +151,7 @@ def make_plan(
     admin_url = "" if admin == "off" else f"{_scheme(settings.tls_client_ca)}://{admin}"
     return Plan(
         processes=(
-            process(Role.ROUTER, "router-1", router, "router", "--listen", router, *kept),
+            *starmap(router_at, routers.items()),
             *stores,
             *workers,
             process(Role.GATEWAY, "gateway-1", base_url, "gateway", *http, *served, *kept),

@@ -1,4 +1,4 @@
-"""`diptych status`: the supervisor's processes and the router's fleet, as one value."""
+"""`diptych status`: the supervisor's processes and the routers' fleet, as one value."""
 
 import asyncio
 import os
@@ -19,8 +19,9 @@ def gather(data_dir: Path, given: Credentials | None = None) -> dict[str, Any] |
     """JSON-ready; None if no platform runs on the folder.
 
     Keys: data_dir, pid, base_url, processes, ready, reasons, model, queued, leases, members (each
-    with join, load, ready, not_ready_reason, leases, silent_s). Without an answer from the router
-    there are no members and `reasons` says why.
+    with join, load, ready, not_ready_reason, leases, silent_s), routers (each with address,
+    router_id, error, queued, leases, peers, stale_peers). Without an answer from any router there
+    are no members and `reasons` says why.
     """
     state = State.read(data_dir)
     if state is None:
@@ -34,14 +35,15 @@ def gather(data_dir: Path, given: Credentials | None = None) -> dict[str, Any] |
 
 
 def describe(state: State, data_dir: Path, heard: Fleet | DiptychError) -> dict[str, Any]:
-    """The same from what the router said, or why it said nothing."""
+    """The same from what the routers said, or why none said anything."""
     known = asdict(state)
     known["data_dir"] = str(data_dir)
     for process in known["processes"]:
         process["alive"] = process["pid"] != 0 and _is_alive(process["pid"])
     if isinstance(heard, DiptychError):
-        reasons = [f"the router at {state.router} does not answer: {heard.message}"]
-        return known | {"ready": False, "reasons": reasons, "queued": 0, "leases": 0, "members": []}
+        reasons = [f"no router answers at {state.router}: {heard.message}"]
+        nothing = {"queued": 0, "leases": 0, "members": [], "routers": []}
+        return known | {"ready": False, "reasons": reasons} | nothing
     known |= asdict(heard) | {"model": heard.model or state.model}
     return {key: _plain(value) for key, value in known.items()}
 
