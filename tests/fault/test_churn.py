@@ -23,7 +23,7 @@ from diptych.gateway.notes import Course
 from diptych.testing.cluster import Cluster, cluster
 from diptych.testing.scripted import Script, continuation
 
-SCRIPT = Script(num_blocks=160, num_slots=8, chunk_tokens=32, step_s=0.01)
+SCRIPT = Script(num_blocks=160, num_slots=8, chunk_tokens=32, step_s=0.005)
 DEADLINES = Deadlines(queue_s=10, first_token_s=5, room_s=5, reserve_s=5, next_token_s=5)
 DEADLINE_S = 30.0  # of a request: more than all of its waits in a row
 BASELINE_S = 5.0
