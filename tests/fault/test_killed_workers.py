@@ -19,7 +19,7 @@ from diptych.testing.platform import MODEL, Platform
 NUM_REQUESTS = 20
 MAX_TOKENS = 96
 IN_FLIGHT = 200
-SHORT = 32  # tokens of an answer
+SHORT = 16  # tokens of an answer
 PROMISED_S = 10.0  # next token or a clear error; asserted at twice
 
 
