@@ -15,6 +15,7 @@ import pytest
 from diptych.router.client import status
 from diptych.testing.clock import settle
 from diptych.testing.platform import MODEL, Platform
+from diptych.testing.wall import Wall
 
 NUM_REQUESTS = 20
 MAX_TOKENS = 96
@@ -184,3 +185,32 @@ def test_f12_clients_that_leave_free_everything_on_every_station(fleet: Fleet) -
 
     asyncio.run(leave_early())
     fleet.running.wait_for_baseline()
+
+
+@pytest.mark.timeout(120)
+def test_f23_clocks_that_jump_an_hour_either_way_touch_no_request(fleet: Fleet, wall: Wall) -> None:
+    """Leases, queues and deadlines run on another clock; the tier tolerates it."""
+    before = {p["id"]: p["pid"] for p in fleet.running.state["processes"]}
+
+    async def jump_under_streams() -> list[Heard]:
+        async with httpx.AsyncClient(base_url=fleet.running.base_url, timeout=100) as client:
+            all_heard = [Heard() for _ in range(NUM_REQUESTS)]
+            tasks = [
+                asyncio.create_task(listen(client, seed, into=heard))
+                for seed, heard in enumerate(all_heard)
+            ]
+            for number, ahead_s in enumerate((3600.0, -3600.0, 0.0, -3600.0, 3600.0), 1):
+                await settle(lambda n=number: len(all_heard[0].token_ids) >= 4 * n, within_s=20)
+                wall.set(ahead_s)
+            await asyncio.gather(*tasks)
+            wall.set(-3600.0)
+            return [*all_heard, *await asyncio.gather(*(listen(client, s) for s in range(5)))]
+
+    try:
+        for number, heard in enumerate(asyncio.run(jump_under_streams())):
+            heard.check(fleet.expected[number % NUM_REQUESTS])
+        fleet.running.wait_for_baseline()
+    finally:
+        wall.set(0.0)
+    assert {p["id"]: p["pid"] for p in fleet.running.state["processes"]} == before
+    assert "lease lapsed" not in fleet.running.log()
