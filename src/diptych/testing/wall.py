@@ -8,13 +8,22 @@ from pathlib import Path
 _HOOK = """\
 import mmap
 import struct
+import sys
 import time
 
 with open({shift!r}, "r+b") as file:
     shift = mmap.mmap(file.fileno(), 8)
 now, now_ns = time.time, time.time_ns
-time.time = lambda: now() + struct.unpack("<d", shift[:8])[0]
-time.time_ns = lambda: now_ns() + int(1e9 * struct.unpack("<d", shift[:8])[0])
+
+
+def ahead_s():
+    # gRPC compares what it asks for with a clock in C that no hook can set.
+    is_grpc = sys._getframe(2).f_globals.get("__name__", "").startswith("grpc")
+    return 0.0 if is_grpc else struct.unpack("<d", shift[:8])[0]
+
+
+time.time = lambda: now() + ahead_s()
+time.time_ns = lambda: now_ns() + int(1e9 * ahead_s())
 """
 
 
