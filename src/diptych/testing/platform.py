@@ -76,6 +76,13 @@ class Platform:
         except DiptychError:
             return self.status()
 
+    def wait_until_idle(self, limit_s: float) -> None:
+        """Wait until no worker holds anything of a request, whoever else is away."""
+        deadline = time.monotonic() + limit_s
+        while busy := [m for m in self.fleet().members if not m.is_idle]:
+            assert time.monotonic() < deadline, [(m.join.member_id, m.load) for m in busy]
+            time.sleep(0.05)
+
     def log(self) -> str:
         return (self.data_dir / "up.log").read_text(errors="replace")
 
