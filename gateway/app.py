@@ -1,5 +1,6 @@
 """The ASGI application: routes, and a front that gives every answer its headers and envelope."""
 
+import asyncio
 import logging
 import re
 import secrets
@@ -27,6 +28,7 @@ from diptych.gateway.openapi.endpoint import Description
 from diptych.gateway.pipeline import Pipeline
 from diptych.gateway.policy import Policy
 from diptych.gateway.probes import Probes
+from diptych.gateway.protocol import HANG_UP
 from diptych.gateway.responses.dialect import ResponsesDialect, not_stored
 from diptych.gateway.served import Served
 from diptych.gateway.signpost import RENDER, Signpost
@@ -197,6 +199,9 @@ class Front:
             await self._app(scope, receive, send_named)
         except ClientGone as gone:
             log.info("client gone: %s", gone)
+            if (hang_up := scope.get(HANG_UP)) is not None:
+                hang_up()  # else what is unsent would wait for a client that does not read
+                await asyncio.sleep(0)  # then the server knows
         except DiptychError as error:
             if has_started:
                 raise

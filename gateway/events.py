@@ -101,6 +101,11 @@ class Lapsed:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseOpened:
+    """The router has the request: it may have to wait, but not for a router."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseEnded:
     """The router refused (Overloaded, Expired) or is gone (Lost)."""
 
@@ -127,6 +132,7 @@ Event = (
     | Output
     | Failed
     | Lapsed
+    | LeaseOpened
     | LeaseEnded
     | Tick
     | Enough

@@ -117,6 +117,9 @@ class Journey:
             case on.Lapsed(attempt):
                 gone = Lost("the prompt's KV is no longer held", code=TICKET_GONE)
                 return self._prefill_failed(gone, now_s) if self._is_held(attempt) else []
+            case on.LeaseOpened():
+                self._timers.stop(Timer.ROUTER)
+                return []
             case on.LeaseEnded(error):
                 return self._lease_ended(error, now_s)
             case on.Tick():
@@ -308,7 +311,6 @@ class Journey:
 
     def _lease_works(self) -> None:
         self._lease_failures = 0
-        self._timers.stop(Timer.ROUTER)
 
     def _needs_router(self) -> bool:
         awaits_decode = self._prefill.wants_decode and self._decode.rank is None

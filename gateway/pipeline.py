@@ -235,6 +235,7 @@ class _Drive:
     ) -> None:
         try:
             lease = await self._hops.router.place(self._want(place))
+            self._post(on.LeaseOpened())
             speaking = asyncio.create_task(self._speak(lease, to_say))
             speaking.add_done_callback(partial(self._listened, None, 0))
             try:

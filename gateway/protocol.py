@@ -14,6 +14,7 @@ from diptych.gateway.errors import HttpError, envelope
 MAX_URL_BYTES = 8 << 10
 MAX_HEAD_BYTES = 32 << 10
 HEAD_S = 30.0  # for a whole head, from its first byte; and for the first byte of a connection
+HANG_UP = "diptych.hang_up"  # in a scope: breaks the connection, whatever is unsent
 
 
 class Protocol(HttpToolsProtocol):
@@ -54,6 +55,7 @@ class Protocol(HttpToolsProtocol):
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             self._problem = _large_head()
             raise httptools.HttpParserError
+        self.scope[HANG_UP] = self.transport.abort  # type: ignore[literal-required]  # ours
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -94,7 +94,8 @@ class _Client:
         self._send = send
         self._unread_s = unread_s
         self._task = asyncio.current_task()
-        self._alarm = Alarm(self._give_up)
+        self._alarm = Alarm(self.give_up)
+        self._is_sending = False
         self._is_stalled = False
 
     async def start(self, headers: Mapping[str, str]) -> None:
@@ -103,24 +104,28 @@ class _Client:
         await self._send({"type": "http.response.start", "status": 200, "headers": raw})
 
     async def give(self, data: bytes, *, is_last: bool = False) -> None:
-        """Send; ClientGone if nothing is read for too long."""
+        """Send; ClientGone if nothing is read for too long, or `give_up` was called."""
         self._alarm.set(self._unread_s)
+        self._is_sending = True
         try:
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
         except asyncio.CancelledError:
             if self._is_stalled and self._task is not None and self._task.uncancel() == 0:
-                raise ClientGone(f"nothing read for {self._unread_s:g} s") from None
+                raise ClientGone("it does not read") from None
             raise
         finally:
+            self._is_sending = False
             self._alarm.clear()
 
     def close(self) -> None:
         self._alarm.close()
 
-    def _give_up(self) -> None:
-        assert self._task is not None
-        self._is_stalled = True
-        self._task.cancel()
+    def give_up(self) -> None:
+        """Wait no longer for it to read what is being sent."""
+        if self._is_sending and not self._is_stalled:
+            assert self._task is not None
+            self._is_stalled = True
+            self._task.cancel()
 
 
 async def stream(
@@ -135,6 +140,7 @@ async def stream(
     """Run `work`, sending what it puts. An error before the headers is raised; later it is told."""
     outbox, client = Outbox(patience.unread_bytes), _Client(send, patience.unread_s)
     producer = asyncio.create_task(_produce(work, outbox))
+    producer.add_done_callback(lambda done: client.give_up() if _has_overflown(done) else None)
     try:
         first = await outbox.take(patience.headers_s)
         if first is None:
@@ -168,6 +174,10 @@ async def _produce(work: Callable[[Outbox], Awaitable[None]], outbox: Outbox) ->
         raise Broken(f"{type(error).__name__} in a stream") from error
     finally:
         outbox.close()
+
+
+def _has_overflown(producer: "asyncio.Task[None]") -> bool:
+    return not producer.cancelled() and isinstance(producer.exception(), ClientGone)
 
 
 async def send_whole(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from diptych.core.ids import WorkerId
 from diptych.core.phases import Role
@@ -126,13 +127,15 @@ class Chooser:
         if overlap.shared and not grain:
             grain = next((r.join.block_tokens for r in self.candidates.workers()), 0)
         self._draws += 1
+        # Who lost a worker has no time for a pace: better slower rows than one that fails.
+        pace_ms = inf if entry.was_let_down else class_of(want.priority_class).gap_target_ms
         return Ask(
             prompt_len=want.prompt_len,
             max_new=want.max_new,
             expected_new=min(
                 want.max_new, self.estimates.expected_new(want.tenant, want.priority_class)
             ),
-            gap_target_ms=class_of(want.priority_class).gap_target_ms,
+            gap_target_ms=pace_ms,
             first_block=entry.keys[0] if entry.keys else 0,
             shared=overlap.shared * grain,
             on_disk=overlap.on_disk * grain,

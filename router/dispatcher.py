@@ -405,6 +405,7 @@ class Dispatcher:
         )
         if again.code not in BUSY_CODES:
             self.breakers.failed(failed, now_s, lease)
+            entry = replace(entry, was_let_down=True)
         self._candidates.suspect(failed, now_s)
         record = self._registry.find(failed)
         was_told_to_go = record is not None and record.load.draining

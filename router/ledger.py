@@ -45,6 +45,7 @@ class Entry:
     is_decoding: bool = False  # the decode worker gave tokens
     avoid: dict[WorkerId, float] = field(default_factory=dict)  # who failed it, and when
     deaths: Deaths = field(default_factory=Deaths)
+    was_let_down: bool = False  # by a worker, not for want of room
     hit: int = 0  # prompt positions that its worker was expected to have cached
     work_us: int = 0  # what the rest was expected to take
     new_tokens: int = 0  # of its output, as far as the gateway told

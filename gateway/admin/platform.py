@@ -1,7 +1,6 @@
 """Routes about this gateway, and the requests that run."""
 
 import re
-import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -124,7 +123,7 @@ def _visit(visit: Visit) -> dict[str, Any]:
         "tenant": visit.caller.tenant,
         "endpoint": visit.endpoint,
         "model": visit.model,
-        "age_s": round(time.time() - visit.began_s, 3),
+        "age_s": round(visit.age_s, 3),
         "prompt_tokens": spent.prompt,
         "completion_tokens": spent.completion,
         "max_new": visit.max_new,

@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -114,8 +113,8 @@ class _Watched:
             visit.status = message["status"]
             is_theirs = is_anthropic(visit.endpoint)
             self._scope[HEADERS_IN_SCOPE] = limit_headers(visit, is_theirs)
-        elif visit.first_byte_s is None:
-            visit.first_byte_s = time.time()
+        elif visit.first_byte_ms is None:
+            visit.first_byte_ms = round(visit.age_s * 1000)
         await self._send(message)
 
 

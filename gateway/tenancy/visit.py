@@ -35,12 +35,13 @@ class Visit:
         self.request_id = request_id
         self.endpoint = endpoint
         self.began_s = time.time()
+        self._entered_s = time.monotonic()  # durations do not follow who sets the clock
         self.model = ""
         self.size_bytes = 0  # of the body
         self.max_new = 0
         self.status = 0
         self.finish = ""
-        self.first_byte_s: float | None = None
+        self.first_byte_ms: int | None = None
         self.readings: dict[str, Reading] = {}
         self.notes = Notes()
         self._book = book
@@ -55,6 +56,11 @@ class Visit:
     def holds(self) -> tuple[Hold, ...]:
         """What it has taken."""
         return self._holds
+
+    @property
+    def age_s(self) -> float:
+        """Since it came in."""
+        return time.monotonic() - self._entered_s
 
     @property
     def spent(self) -> Spent:
@@ -142,7 +148,7 @@ class Visit:
 
     def record(self) -> Record:
         """For the books, once it is over."""
-        spent, first_s = self.spent, self.first_byte_s
+        spent = self.spent
         return Record(
             request_id=self.request_id,
             key_id=self.caller.key_id,
@@ -151,8 +157,8 @@ class Visit:
             endpoint=self.endpoint,
             user_hash=self._user_hash,
             began_s=self.began_s,
-            first_byte_ms=None if first_s is None else round((first_s - self.began_s) * 1000),
-            total_ms=round((time.time() - self.began_s) * 1000),
+            first_byte_ms=self.first_byte_ms,
+            total_ms=round(self.age_s * 1000),
             prompt=spent.prompt,
             cached=spent.cached,
             completion=spent.completion,

@@ -241,3 +241,65 @@ async def test_t112_nothing_follows_an_error_in_a_stream_and_nobody_waits(
             writer.write(head("GET /livez HTTP/1.1", "connection: close"))
             assert (await reader.read()).endswith(b'{"status":"ok"}')
         writer.close()
+
+
+class Trickle:
+    """A client with small buffers that reads ten bytes a second."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.setblocking(False)
+        self.heard = b""
+
+    async def ask(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(self._socket, ("127.0.0.1", self._site.port))
+        await loop.sock_sendall(self._socket, data)
+
+    async def read_on(self) -> None:
+        while more := await asyncio.get_running_loop().sock_recv(self._socket, 10):
+            self.heard += more
+            await asyncio.sleep(1.0)
+
+    async def read_rest(self) -> None:
+        with contextlib.suppress(ConnectionResetError):
+            while more := await asyncio.get_running_loop().sock_recv(self._socket, 1 << 20):
+                self.heard += more
+        self._socket.close()
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "patience"),
+    [(2000, Patience(unread_bytes=1 << 20)), (300, Patience(unread_s=0.4))],
+    ids=["too much is unread", "it is read too slowly"],
+)
+async def test_f24_who_reads_ten_bytes_a_second_is_cut_off_and_nobody_else_is_held_up(
+    num_tokens: int, patience: Patience
+) -> None:
+    async with serving(patience) as site:
+        site.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 << 10)
+        (token,) = site.served.tokenizer.encode(["x"])
+        site.hops.output = Output((token,) * num_tokens, num_top=20)
+        site.hops.holds = {f"token {num_tokens - 1}"}
+        slow = Trickle(site)
+        await slow.ask(request(stream=True, logprobs=True, top_logprobs=20))
+        reading = asyncio.create_task(slow.read_on())
+        await settle(lambda: site.traffic.num_running == 1)
+        (theirs,) = site.server.server_state.connections
+        most_bytes = 0
+        plain = request(stream=True).replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1)
+        others = [asyncio.create_task(site.say(plain)) for _ in range(8)]
+        async with asyncio.timeout(20):
+            while theirs in site.server.server_state.connections:
+                most_bytes = max(most_bytes, theirs.transport.get_write_buffer_size())
+                await asyncio.sleep(0)
+        assert 0 < most_bytes < (1 << 20) + (256 << 10)
+        assert len(site.hops.cancelled) == 1 and site.hops.cancelled[0].startswith("decode")
+        site.hops.release()
+        for other in others:
+            assert (await other).count(b'"content":"x"') == num_tokens
+        reading.cancel()
+        await slow.read_rest()
+        assert b"data: " in slow.heard and b"[DONE]" not in slow.heard

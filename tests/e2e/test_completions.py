@@ -7,15 +7,9 @@ import httpx
 import openai
 import pytest
 
-from diptych.testing.platform import Platform, platform
+from diptych.testing.platform import Platform
 
 MODEL = "tiny-noise"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform(tmp_path_factory.mktemp("completions")) as running:
-        yield running
 
 
 @pytest.fixture

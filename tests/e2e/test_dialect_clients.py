@@ -10,7 +10,7 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from diptych.testing.platform import Platform, platform
+from diptych.testing.platform import Platform
 
 MODEL = "tiny-noise"
 TEXT = "Hello, who are you?"
@@ -28,12 +28,6 @@ ROOM = 120  # tokens in which nearly every call and document is completed
 
 class Counted(BaseModel):
     n: int = Field(ge=0, le=99)
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform(tmp_path_factory.mktemp("dialects")) as running:
-        yield running
 
 
 # Responses

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from diptych.testing.platform import Platform, platform
+from diptych.testing.platform import Platform
 
 MODEL = "tiny-noise"
 BLOCK = 128
@@ -37,12 +37,6 @@ TOOLS: Any = [
 
 def as_format(schema: object) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    with platform(tmp_path_factory.mktemp("openai")) as running:
-        yield running
 
 
 @pytest.fixture

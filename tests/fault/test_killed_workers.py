@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +12,15 @@ import httpx
 import orjson
 import pytest
 
-from diptych.testing.platform import MODEL, Platform, platform
+from diptych.router.client import status
+from diptych.testing.clock import settle
+from diptych.testing.platform import MODEL, Platform
+from diptych.testing.wall import Wall
 
 NUM_REQUESTS = 20
 MAX_TOKENS = 96
+IN_FLIGHT = 200
+SHORT = 16  # tokens of an answer
 PROMISED_S = 10.0  # next token or a clear error; asserted at twice
 
 
@@ -30,13 +34,21 @@ class Heard:
     error: dict[str, Any] | None = None
     done: bool = False
 
+    def check(self, undisturbed: list[int]) -> None:
+        """It ended as it would have ended if nothing had happened."""
+        assert self.error is None
+        assert self.done and self.finish == "length"
+        assert self.token_ids == undisturbed
 
-async def listen(client: httpx.AsyncClient, seed: int) -> Heard:
-    heard = Heard()
+
+async def listen(
+    client: httpx.AsyncClient, seed: int, max_tokens: int = MAX_TOKENS, into: Heard | None = None
+) -> Heard:
+    heard = into or Heard()
     body = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "tell me " * (1 + seed * 7 % 60)}],
-        "max_tokens": MAX_TOKENS,
+        "max_tokens": max_tokens,
         "seed": seed,
         "ignore_eos": True,
         "stream": True,
@@ -69,8 +81,12 @@ async def listen(client: httpx.AsyncClient, seed: int) -> Heard:
 async def run_load(running: Platform, role: str, sign: signal.Signals) -> tuple[list[Heard], float]:
     """Twenty streams; when half of them have tokens, one worker of the role gets the signal."""
     async with httpx.AsyncClient(base_url=running.base_url, timeout=100) as client:
-        tasks = [asyncio.create_task(listen(client, seed)) for seed in range(NUM_REQUESTS)]
-        await asyncio.sleep(random.Random(role).uniform(0.3, 1.0))
+        all_heard = [Heard() for _ in range(NUM_REQUESTS)]
+        tasks = [
+            asyncio.create_task(listen(client, seed, into=heard))
+            for seed, heard in enumerate(all_heard)
+        ]
+        await settle(lambda: sum(bool(heard.token_ids) for heard in all_heard) >= 10, within_s=20)
         victim = running.pids(role)[0]
         os.kill(victim, sign)
         struck_s = time.monotonic()
@@ -82,14 +98,9 @@ async def run_load(running: Platform, role: str, sign: signal.Signals) -> tuple[
 
 
 def check_outcomes(all_heard: list[Heard], struck_s: float, expected: list[list[int]]) -> None:
-    """Ends are clear, silences bounded; what was heard begins the undisturbed answer."""
+    """Nobody fails, silences are bounded, and what was heard is the undisturbed answer."""
     for heard, undisturbed in zip(all_heard, expected, strict=True):
-        if heard.error is not None:
-            assert heard.error["code"] and heard.error["message"]
-            assert heard.token_ids == undisturbed[: len(heard.token_ids)]
-        else:
-            assert heard.done and heard.finish == "length"
-            assert heard.token_ids == undisturbed
+        heard.check(undisturbed)
         after = [t for t in heard.times_s if t >= struck_s]
         if after:
             assert after[0] - struck_s < 2 * PROMISED_S
@@ -97,18 +108,17 @@ def check_outcomes(all_heard: list[Heard], struck_s: float, expected: list[list[
 
 @dataclass(frozen=True)
 class Fleet:
-    """Two workers of each role, and what they answer when nobody disturbs them."""
+    """Workers, and what they answer when nobody disturbs them."""
 
     running: Platform
     expected: list[list[int]]
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with platform(tmp_path_factory.mktemp("fleet"), "--prefill", "2", "--decode", "2") as running:
-        expected = [heard.token_ids for heard in asyncio.run(run_undisturbed(running))]
-        assert all(len(ids) == MAX_TOKENS for ids in expected)
-        yield Fleet(running, expected)
+def fleet(workers: Platform) -> Fleet:
+    expected = [heard.token_ids for heard in asyncio.run(run_undisturbed(workers))]
+    assert all(len(ids) == MAX_TOKENS for ids in expected)
+    return Fleet(workers, expected)
 
 
 async def run_undisturbed(running: Platform) -> list[Heard]:
@@ -126,12 +136,40 @@ async def run_undisturbed(running: Platform) -> list[Heard]:
         ("decode", signal.SIGSTOP),
     ],
 )
-def test_f1_f4_f7_a_struck_worker_costs_a_pause_or_a_clear_error(
+def test_f1_f4_f7_a_struck_worker_costs_a_pause_and_nothing_else(
     fleet: Fleet, role: str, sign: signal.Signals
 ) -> None:
     all_heard, struck_s = asyncio.run(run_load(fleet.running, role, sign))
     check_outcomes(all_heard, struck_s, fleet.expected)
     fleet.running.wait_for_baseline()
+
+
+@pytest.mark.timeout(120)
+def test_f10_a_router_that_is_killed_costs_nobody_a_token_or_its_turn(fleet: Fleet) -> None:
+    """Streams go on without it; who waited in its queue is offered to the next one."""
+    running = fleet.running
+    [old] = running.pids("router")
+
+    async def strike() -> list[Heard]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=running.base_url, timeout=100, limits=limits
+        ) as client:
+            tasks = [
+                asyncio.create_task(listen(client, number % NUM_REQUESTS, SHORT))
+                for number in range(IN_FLIGHT)
+            ]
+            async with asyncio.timeout(30):
+                seen = await status(running.state["router"], 5.0)
+                while seen.queued < 20 or seen.leases - seen.queued < 20:
+                    seen = await status(running.state["router"], 5.0)
+            os.kill(old, signal.SIGKILL)
+            return list(await asyncio.wait_for(asyncio.gather(*tasks), 100))
+
+    for number, heard in enumerate(asyncio.run(strike())):
+        heard.check(fleet.expected[number % NUM_REQUESTS][:SHORT])
+    running.wait_for_baseline()
+    assert running.pids("router") != [old]
 
 
 @pytest.mark.timeout(120)
@@ -147,3 +185,32 @@ def test_f12_clients_that_leave_free_everything_on_every_station(fleet: Fleet) -
 
     asyncio.run(leave_early())
     fleet.running.wait_for_baseline()
+
+
+@pytest.mark.timeout(120)
+def test_f23_clocks_that_jump_an_hour_either_way_touch_no_request(fleet: Fleet, wall: Wall) -> None:
+    """Leases, queues and deadlines run on another clock; the tier tolerates it."""
+    before = {p["id"]: p["pid"] for p in fleet.running.state["processes"]}
+
+    async def jump_under_streams() -> list[Heard]:
+        async with httpx.AsyncClient(base_url=fleet.running.base_url, timeout=100) as client:
+            all_heard = [Heard() for _ in range(NUM_REQUESTS)]
+            tasks = [
+                asyncio.create_task(listen(client, seed, into=heard))
+                for seed, heard in enumerate(all_heard)
+            ]
+            for number, ahead_s in enumerate((3600.0, -3600.0, 0.0, -3600.0, 3600.0), 1):
+                await settle(lambda n=number: len(all_heard[0].token_ids) >= 4 * n, within_s=20)
+                wall.set(ahead_s)
+            await asyncio.gather(*tasks)
+            wall.set(-3600.0)
+            return [*all_heard, *await asyncio.gather(*(listen(client, s) for s in range(5)))]
+
+    try:
+        for number, heard in enumerate(asyncio.run(jump_under_streams())):
+            heard.check(fleet.expected[number % NUM_REQUESTS])
+        fleet.running.wait_for_baseline()
+    finally:
+        wall.set(0.0)
+    assert {p["id"]: p["pid"] for p in fleet.running.state["processes"]} == before
+    assert "lease lapsed" not in fleet.running.log()

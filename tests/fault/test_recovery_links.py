@@ -30,7 +30,7 @@ from diptych.testing.clock import settle
 from diptych.testing.links import Link, link_to
 from diptych.testing.scripted import Script, continuation
 from diptych.testing.workers import Worker, decode_worker, prefill_worker
-from diptych.transport.session import SessionPool
+from diptych.transport.session import HUNG_ENGINE_S, SessionPool
 
 Hook = Callable[[], Awaitable[None]]
 SLOW = Script(step_s=0.01, chunk_tokens=16)
@@ -247,7 +247,7 @@ async def test_f6_decode_dies_before_the_transfer_and_another_takes_the_same_tic
 
 async def test_f4_prefill_that_wakes_up_after_it_was_given_up_changes_nothing() -> None:
     async with fleet_of() as fleet:
-        fleet.prefill[0].engine.hang()
+        fleet.prefill[0].engine.hang(since_s=HUNG_ENGINE_S)
         assert await fleet.answer(asked()) == continuation(asked())
         assert fleet.rota.agains == [("p1", Have.NOTHING)]
         fleet.prefill[0].engine.resume()

@@ -118,9 +118,9 @@ class ScriptedEngine:
         """Begin stepping."""
         self._loop_task = asyncio.create_task(self._run())
 
-    def hang(self) -> None:
-        """Stop answering, as an engine thread in a stuck kernel would."""
-        self._hung_since_s = time.monotonic()
+    def hang(self, since_s: float = 0.0) -> None:
+        """Stop answering, as an engine thread in a stuck kernel would; `since_s` seconds ago."""
+        self._hung_since_s = time.monotonic() - since_s
         self._resumed.clear()
 
     def resume(self) -> None:

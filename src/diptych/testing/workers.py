@@ -1,4 +1,4 @@
-"""Workers with a scripted engine in this process, served over real gRPC on loopback."""
+"""Workers in this process, served over real gRPC on loopback; engines are scripted or given."""
 
 import asyncio
 import secrets
@@ -12,6 +12,7 @@ from diptych.core.ids import Incarnation, Rank, WorkerId
 from diptych.core.step import StepOutput
 from diptych.decode_service.puller import Puller, Transfer
 from diptych.decode_service.service import DecodeService
+from diptych.engine.port import EnginePort
 from diptych.prefill_service.service import PrefillService
 from diptych.testing.scripted import Script, ScriptedEngine
 from diptych.transport.server import Server
@@ -21,6 +22,8 @@ from diptych.transport.tls import Credentials, dial_of
 SECRET = b"the cluster secret of all tests"
 
 Service = TypeVar("Service", PrefillService, DecodeService)
+OnStep = Callable[[StepOutput], None]
+Make = Callable[[OnStep], EnginePort]  # an engine that runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,10 @@ class Worker(Generic[Service]):
     """One running worker."""
 
     service: Service
-    engine: ScriptedEngine
+    engine: EnginePort
     server: Server
     rank: Rank
+    listeners: list[OnStep]  # hear of every step, after the service
 
     def is_at_baseline(self) -> bool:
         """Whether nothing of any request is left."""
@@ -47,10 +51,11 @@ class _Relay:
     """Hands steps to a service that does not exist yet when its engine is made."""
 
     def __init__(self) -> None:
-        self.to: Callable[[StepOutput], None] = lambda output: None
+        self.to: list[OnStep] = []
 
     def __call__(self, output: StepOutput) -> None:
-        self.to(output)
+        for listener in self.to:
+            listener(output)
 
 
 @asynccontextmanager
@@ -58,22 +63,23 @@ async def prefill_worker(
     name: str = "prefill-1",
     script: Script | None = None,
     *,
+    make: Make | None = None,
     secret: bytes = SECRET,
     clock: Callable[[], float] = time.monotonic,
     credentials: Credentials | None = None,
 ) -> AsyncIterator[Worker[PrefillService]]:
     """A prefill worker; stopped without a grace at the end, as if killed."""
     relay = _Relay()
-    engine = ScriptedEngine(relay, script)
+    engine = (make or _scripted(script))(relay)
     identity = _identity(name, engine)
     service = PrefillService(engine, identity, secret, clock=clock)
-    relay.to = service.on_step
+    relay.to.append(service.on_step)
     server = Server("127.0.0.1:0", [service.register], grace_s=0, credentials=credentials)
     async with _serving(engine, server):
         service.holdings.address = server.address
         lapses = asyncio.create_task(service.holdings.run())
         try:
-            yield Worker(service, engine, server, _rank(identity, server))
+            yield Worker(service, engine, server, _rank(identity, server), relay.to)
         finally:
             lapses.cancel()
 
@@ -83,6 +89,7 @@ async def decode_worker(
     name: str = "decode-1",
     script: Script | None = None,
     *,
+    make: Make | None = None,
     secret: bytes = SECRET,
     silence_s: float = 2.0,
     renew_every_s: float = 5.0,
@@ -91,7 +98,7 @@ async def decode_worker(
 ) -> AsyncIterator[Worker[DecodeService]]:
     """A decode worker; stopped without a grace at the end, as if killed."""
     relay = _Relay()
-    engine = ScriptedEngine(relay, script)
+    engine = (make or _scripted(script))(relay)
     identity = _identity(name, engine)
     puller = Puller(
         engine,
@@ -103,18 +110,26 @@ async def decode_worker(
         dial=dial_of(credentials),
     )
     service = DecodeService(engine, identity, puller)
-    relay.to = service.on_step
+    relay.to.append(service.on_step)
     server = Server("127.0.0.1:0", [service.register], grace_s=0, credentials=credentials)
     async with _serving(engine, server):
         try:
-            yield Worker(service, engine, server, _rank(identity, server))
+            yield Worker(service, engine, server, _rank(identity, server), relay.to)
         finally:
             await puller.close()
 
 
+def _scripted(script: Script | None) -> Make:
+    def make(on_step: OnStep) -> ScriptedEngine:
+        engine = ScriptedEngine(on_step, script)
+        engine.start()
+        return engine
+
+    return make
+
+
 @asynccontextmanager
-async def _serving(engine: ScriptedEngine, server: Server) -> AsyncIterator[None]:
-    engine.start()
+async def _serving(engine: EnginePort, server: Server) -> AsyncIterator[None]:
     async with server:
         try:
             yield
@@ -123,7 +138,7 @@ async def _serving(engine: ScriptedEngine, server: Server) -> AsyncIterator[None
             await engine.stop()
 
 
-def _identity(name: str, engine: ScriptedEngine) -> Identity:
+def _identity(name: str, engine: EnginePort) -> Identity:
     return Identity(WorkerId(name), Incarnation(secrets.randbits(64) | 1), engine.namespace)
 
 

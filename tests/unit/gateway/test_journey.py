@@ -261,6 +261,15 @@ def test_a_queued_request_without_a_router_fails_in_time() -> None:
     assert isinstance(effects[-1], on.Fail)
 
 
+def test_f10_who_waits_in_the_queue_of_a_new_router_waits_for_no_router() -> None:
+    journey = begin(on.LeaseEnded(Lost("router")))
+    now_s = journey.wake_at
+    assert journey.handle(on.Tick(), now_s) == [on.Place(1)]
+    assert journey.handle(on.LeaseOpened(), now_s) == []
+    assert journey.wake_at == LIMITS.queue_s > now_s + LIMITS.router_s
+    assert journey.handle(on.PlacedPrefill(1, P1), LIMITS.queue_s - 1)
+
+
 def test_a_refusal_of_the_router_is_the_answer() -> None:
     full = Overloaded("full", retry_after_s=3)
     assert begin().handle(on.LeaseEnded(full), 0.0) == [on.Fail(full)]
@@ -465,6 +474,8 @@ class World:
         elif choice < 0.91:
             woken = self.dice.choice(self.workers)
             woken.is_alive, woken.is_frozen = True, False
+        elif choice < 0.913:
+            return on.LeaseOpened()
         elif choice < 0.915:
             return on.LeaseEnded(self.dice.choice([Lost("router"), Overloaded("no")]))
         elif choice < 0.92:

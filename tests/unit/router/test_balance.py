@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
+
 from diptych.core.ids import BlockHash, Incarnation
 from diptych.core.phases import Phase
 from diptych.router.admission import BLOCK_S, DEATH, OPEN_S, POISON, RETRY_FLOOR, TRIP_AFTER
+from diptych.router.costs import Costs
 from diptych.router.messages import (
     BlockChanges,
     DecodeAt,
@@ -265,6 +268,29 @@ def test_r2_a_worker_that_falls_silent_is_out_within_five_seconds_and_the_others
     later = [house.want() for _ in range(20)]
     moved |= house.answers()
     assert {worker_of(moved[lease]) for lease in (*stuck, *later)} == {"hybrid-2", "hybrid-3"}
+
+
+def test_f6_f7_who_lost_a_worker_waits_for_a_row_and_not_for_the_pace_of_its_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House("prefill-1", "decode-1", "decode-2")
+    slow = Costs(step_ms=10.0, row_ms=30.0)  # two rows break the promise of 60 ms a token
+    monkeypatch.setattr(house.dispatcher.estimates, "costs", lambda worker, role: slow)
+    first, second, third = (house.want(priority_class="interactive") for _ in range(3))
+    assert house.answers().keys() == {first, second, third}
+    for lease in (first, second, third):
+        house.progress(lease, LAST_CHUNK)
+    assert house.answers().keys() == {first, second}  # the third waits
+    dead = house.dispatcher.ledger.entries[first].decode
+    assert dead is not None
+    house.leave(dead)
+    house.again(first, dead, Have.TICKET, code=DEATH)
+    answers = house.answers()
+    assert answers.keys() == {first}
+    assert worker_of(answers[first]) == house.dispatcher.ledger.entries[second].decode
+    house.dispatcher.close(first)
+    house.dispatcher.close(second)
+    assert isinstance(house.answers()[third], DecodeAt)
 
 
 def test_r3_r5_without_any_report_the_routers_own_ledger_decides_and_says_so() -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import sqlite3
+import time
 from typing import Any
+
+import pytest
 
 from diptych.gateway.tenancy.admission import Spent, at_the_door, for_tokens, used_of
 from diptych.gateway.tenancy.book import MemoryBook
@@ -141,3 +144,12 @@ def test_what_a_caller_holds_follows_from_its_limits() -> None:
     for hold in holds:
         assert used_of(hold, spent) == (61 if isinstance(hold.meter, Rate) else 110)
     assert at_the_door(ANONYMOUS) == for_tokens(ANONYMOUS, 1, 1, NOON_S) == []
+
+
+async def test_f23_a_clock_that_is_set_back_makes_no_duration_negative(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit, then_s = a_visit(office, 1), time.time()
+    monkeypatch.setattr(time, "time", lambda: then_s - 3600)
+    assert 0 <= visit.record().total_ms < 60_000
+    assert abs(visit.record().began_s - then_s) < 60
