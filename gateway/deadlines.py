@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from diptych.core.errors import BadRequest
+from diptych.core.request import NORMAL_PATIENCE_S, patience_s
 
 TIMEOUT_HEADER = "x-request-timeout-s"
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -15,7 +16,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 class Deadlines:
     """Seconds."""
 
-    queue_s: float = 600.0
+    queue_s: float = NORMAL_PATIENCE_S  # of requests of class `normal`
     replace_s: float = 5.0  # after a loss; noticing it takes up to as long
     first_token_s: float = 300.0  # since the prefill worker was last heard of this prompt
     room_s: float = 60.0  # for a decode worker, once the first token is out
@@ -23,6 +24,10 @@ class Deadlines:
     next_token_s: float = 30.0
     renew_s: float = 8.0  # between renewals of a ticket that waits
     router_s: float = 8.0  # without a router, when one is needed
+
+    def of_class(self, priority: str) -> "Deadlines":
+        """The same for a request of a scheduling class."""
+        return replace(self, queue_s=patience_s(priority, self.queue_s))
 
 
 def client_timeout_s(headers: Mapping[str, str]) -> float | None:

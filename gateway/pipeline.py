@@ -98,7 +98,8 @@ class _Drive:
         self._call = call
         self._sink = sink
         self._clock = clock
-        self._journey = Journey(call.generation.max_new, pipeline.deadlines)
+        self._deadlines = pipeline.deadlines.of_class(call.priority_class)
+        self._journey = Journey(call.generation.max_new, self._deadlines)
         self._inbox: deque[Event] = deque()
         self._is_working = False
         self._loop = asyncio.get_running_loop()
@@ -335,7 +336,7 @@ class _Drive:
             request_id=generation.key.request_id,
             prompt_len=len(generation.prompt),
             max_new=generation.max_new,
-            deadline_s=self._pipeline.deadlines.queue_s,
+            deadline_s=self._deadlines.queue_s,
             attempt=place.attempt,
             hashes=self._call.hashes,
             priority_class=self._call.priority_class,

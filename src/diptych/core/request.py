@@ -7,6 +7,7 @@ from diptych.core.ids import Key
 from diptych.core.sampling import Sampling
 
 PRIORITIES = ("interactive", "normal", "batch")  # the most urgent first
+URGENT_PATIENCE_S, NORMAL_PATIENCE_S, BATCH_PATIENCE_S = 30.0, 600.0, 3600.0
 RETENTIONS = ("chat", "agent", "pinned", "none")  # how long the cache tier keeps the KV
 
 
@@ -39,3 +40,16 @@ class Generation:
     def capacity(self) -> int:
         """Positions that may be written: the last sampled token never is."""
         return len(self.prompt) + self.max_new - 1
+
+
+def patience_s(priority: str, normal_s: float = NORMAL_PATIENCE_S) -> float:
+    """How long a request of a class may wait for a worker; operators set that of `normal`.
+
+    Who is more urgent gives up no later, who is less urgent no sooner. Unknown classes are normal.
+    """
+    match priority:
+        case "interactive":
+            return min(URGENT_PATIENCE_S, normal_s)
+        case "batch":
+            return max(BATCH_PATIENCE_S, normal_s)
+    return normal_s

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,37 @@ async def test_a_long_limit_lengthens_no_deadline_of_ours(serve: Any) -> None:
     reply = await site.http.post(PATH, json=site.body(), headers={TIMEOUT_HEADER: "3600"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "queue_timeout")
     assert int(reply.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("priority", "setting_s", "waits_s"),
+    [
+        ("interactive", 600, 30), ("normal", 600, 600), ("batch", 600, 3600),
+        ("", 900, 900), ("gold", 900, 900), ("interactive", 20, 20), ("batch", 20, 3600),
+    ],
+)  # fmt: skip
+def test_how_long_a_request_waits_follows_its_class(
+    priority: str, setting_s: float, waits_s: float
+) -> None:
+    asked = Deadlines(queue_s=setting_s).of_class(priority)
+    assert asked == replace(Deadlines(), queue_s=waits_s)
+
+
+@pytest.mark.parametrize(("deferred", "waits_s"), [(0, 600), (1, 3600)])
+async def test_the_router_hears_how_long_its_class_waits(
+    serve: Any, deferred: int, waits_s: float
+) -> None:
+    site = serve("one", EOS)
+    assert (await site.http.post(PATH, json=site.body(priority=deferred))).status_code == 200
+    assert site.hops.wants[-1].deadline_s == waits_s
+
+
+async def test_a_batch_request_outwaits_the_operators_setting(serve: Any) -> None:
+    site = serve("one", EOS, deadlines=Deadlines(queue_s=0.05))
+    site.hops.holds = {"queue"}
+    headers = {TIMEOUT_HEADER: "0.2"}
+    reply = await site.http.post(PATH, json=site.body(priority=1), headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (504, "upstream_timeout")
 
 
 @pytest.mark.parametrize("value", ["", "0", "0.0", "-1", "soon", "1e3", "inf", "nan", "9" * 30])
