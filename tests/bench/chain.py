@@ -1,6 +1,7 @@
 """What the chain costs: HTTP through all stations next to the same engine called in-process.
 
-One run prints both, for 1 and 16 streams, with the ratio. Run it by `make bench`.
+One run prints both, for 1 and 16 streams, with the ratio; how long a first token takes from prefill
+to the client, and a stream from there to its decode worker's first. Run it by `make bench`.
 """
 
 import argparse
@@ -10,8 +11,8 @@ import platform as machine
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -39,6 +40,22 @@ class Figure:
     streams: int
     ttft_ms: float
     tokens_per_s: float
+    gap_ms: float | None = None  # from prefill's first token at the gateway to the client's
+    handoff_ms: float | None = None  # from there to decode's first
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a client saw of one, and what the gateway says of it."""
+
+    first_s: float
+    tokens: int
+    timings: Mapping[str, float]
+
+    @property
+    def gap_ms(self) -> float:
+        """The request's way to the gateway is in it, too: no clock is shared."""
+        return 1e3 * self.first_s - self.timings["first_token_ms"]
 
 
 def summarise(way: str, firsts_s: Sequence[float], num_tokens: int, took_s: float) -> Figure:
@@ -65,8 +82,7 @@ def in_process(checkpoint: Path, streams: int) -> Figure:
     )
 
 
-async def one_stream(client: httpx.AsyncClient, seed: int) -> tuple[float, int]:
-    """Seconds to the first token, and how many tokens came."""
+async def one_stream(client: httpx.AsyncClient, seed: int) -> Stream:
     body = {
         "model": EMBEDDED_MODEL,
         "messages": [{"role": "user", "content": PROMPT}],
@@ -78,16 +94,20 @@ async def one_stream(client: httpx.AsyncClient, seed: int) -> tuple[float, int]:
         "thinking": {"type": "disabled"},
     }
     start, first, tokens = time.perf_counter(), 0.0, 0
-    async with client.stream("POST", "/v1/chat/completions", json=body) as reply:
+    timings: dict[str, float] = {}
+    headers = {"x-diptych-timings": "1"}
+    async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as reply:
         reply.raise_for_status()
         async for line in reply.aiter_lines():
             if not line.startswith("data: {"):
                 continue
-            for choice in orjson.loads(line.removeprefix("data: "))["choices"]:
+            event = orjson.loads(line.removeprefix("data: "))
+            timings |= event.get("timings") or {}
+            for choice in event["choices"]:
                 got = len(choice.get("token_ids") or [])
                 first = first or (time.perf_counter() - start if got else 0.0)
                 tokens += got
-    return first, tokens
+    return Stream(first, tokens, timings)
 
 
 async def through_http(base_url: str, way: str, streams: int) -> Figure:
@@ -96,7 +116,13 @@ async def through_http(base_url: str, way: str, streams: int) -> Figure:
         start = time.perf_counter()
         results = await asyncio.gather(*(one_stream(client, seed) for seed in range(streams)))
         took_s = time.perf_counter() - start
-    return summarise(way, [first for first, _ in results], sum(n for _, n in results), took_s)
+    figure = summarise(way, [s.first_s for s in results], sum(s.tokens for s in results), took_s)
+    handoffs = [s.timings["handoff_ms"] for s in results if "handoff_ms" in s.timings]
+    return replace(
+        figure,
+        gap_ms=statistics.median(s.gap_ms for s in results),
+        handoff_ms=statistics.median(handoffs) if handoffs else None,
+    )
 
 
 def main() -> None:
@@ -123,15 +149,19 @@ def main() -> None:
 
 def show(console: Console, figures: Sequence[Figure]) -> None:
     table = Table(title=f"bundled model, {machine.machine()} CPU, {MAX_TOKENS} tokens a stream")
-    for column in ("way", "streams", "first token", "tokens/s", "of in-process"):
+    columns = "first token", "to client", "hand-off", "tokens/s", "of in-process"
+    for column in ("way", "streams", *columns):
         table.add_column(column, justify="left" if column == "way" else "right")
     alone = {f.streams: f.tokens_per_s for f in figures if f.way == "in-process"}
     for f in sorted(figures, key=lambda f: f.streams):
         ratio = f.tokens_per_s / alone[f.streams]
-        table.add_row(
-            f.way, str(f.streams), f"{f.ttft_ms:.0f} ms", f"{f.tokens_per_s:.0f}", f"{ratio:.2f}"
-        )
+        shown = [_ms(f.ttft_ms), _ms(f.gap_ms), _ms(f.handoff_ms)]
+        table.add_row(f.way, str(f.streams), *shown, f"{f.tokens_per_s:.0f}", f"{ratio:.2f}")
     console.print(table)
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} ms"
 
 
 if __name__ == "__main__":
