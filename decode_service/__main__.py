@@ -5,14 +5,14 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from diptych.config import WorkerSettings, addresses_of, secrets_of
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Role
 from diptych.core.step import StepOutput
-from diptych.decode_service.puller import Puller, Transfer
+from diptych.decode_service.puller import MODE, TRANSPORT, Puller, Transfer
 from diptych.decode_service.service import DecodeService
 from diptych.engine.build import build_engine
 from diptych.engine.measures import Measures, Work, readings
@@ -75,10 +75,11 @@ async def _serve(settings: WorkerSettings, tracer: Tracer | None) -> None:
     )
     incarnation = Incarnation(secrets.randbits(64) | 1)
     identity = Identity(WorkerId(settings.worker_id), incarnation, engine.namespace)
-    on_transfer = _transfers(measures.metrics, tracer)
-    puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=on_transfer, dial=dial)
+    transfers = _Transfers(measures.metrics, tracer)
+    note = transfers.note
+    puller = Puller(engine, identity.worker_id, cluster_secret, on_transfer=note, dial=dial)
     service = DecodeService(engine, identity, puller, tracer=tracer)
-    measures.metrics.pull(lambda: _readings(engine, service, tier))
+    measures.metrics.pull(lambda: _readings(engine, service, tier, transfers))
     pages = measures.pages(settings.worker_id)
     with stop_signals() as stopped:
         async with (
@@ -171,29 +172,34 @@ def _load(engine: EnginePort, service: DecodeService, work: Work) -> Load:
     )
 
 
-def _readings(engine: EnginePort, service: DecodeService, tier: StoreTier) -> Iterator[m.Reading]:
+def _readings(
+    engine: EnginePort, service: DecodeService, tier: StoreTier, transfers: "_Transfers"
+) -> Iterator[m.Reading]:
     yield from readings(engine.counts(), engine.idle_s())
     yield m.TIER_PUTS.at(tier.counts.parts_sent, "sent")
     yield m.TIER_PUTS.at(tier.parts_dropped, "dropped")
     yield m.SESSIONS.at(service.sessions.num_sessions)
     yield m.RESERVATIONS.at(service.num_reservations)
     yield m.KV_TRANSFERS.at(service.num_pulls)
+    yield m.KV_CHECKSUM_FAILURES.at(transfers.damaged, "prefill")
+    yield m.KV_CHECKSUM_FAILURES.at(tier.counts.parts_damaged, "tier")
 
 
-def _transfers(metrics: m.Metrics, tracer: Tracer | None) -> Callable[[Transfer], None]:
+class _Transfers:
     """Feeds metrics and traces with what becomes of transfers."""
-    seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
-    size_bytes = metrics.counter(m.KV_TRANSFER_BYTES)
-    damaged = metrics.counter(m.KV_CHECKSUM_FAILURES)
 
-    def note(transfer: Transfer) -> None:
-        seconds.labels(transfer.result).observe(transfer.took_s)
-        size_bytes.inc(transfer.size_bytes)
-        damaged.inc(transfer.damaged)
-        if tracer is not None and (parent := traceparent_var.get()):
-            tracer.tell(_span(transfer), parent)
+    def __init__(self, metrics: m.Metrics, tracer: Tracer | None) -> None:
+        self._seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
+        self._size_bytes = metrics.counter(m.KV_TRANSFER_BYTES).labels(TRANSPORT, MODE)
+        self._tracer = tracer
+        self.damaged = 0
 
-    return note
+    def note(self, transfer: Transfer) -> None:
+        self._seconds.labels(transfer.result, TRANSPORT, MODE).observe(transfer.took_s)
+        self._size_bytes.inc(transfer.size_bytes)
+        self.damaged += transfer.damaged
+        if self._tracer is not None and (parent := traceparent_var.get()):
+            self._tracer.tell(_span(transfer), parent)
 
 
 def _span(transfer: Transfer) -> Span:

@@ -19,6 +19,7 @@ from diptych.transport.frames import BadFrame, Fault, PartKind, Place, Receiver
 
 log = logging.getLogger(__name__)
 
+TRANSPORT, MODE = "grpc", "full_state"  # how KV comes, and what of a sequence: all of it
 SILENCE_S = 5.0  # without a frame: as long as a session may be silent
 TRIES = 2
 RETRY_WITHIN_S = 3.0  # of the first try: a holder that took longer to fail is gone

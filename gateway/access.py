@@ -112,6 +112,8 @@ class Access:
         if watched.is_stream and not watched.is_complete and not notes.cut:
             notes.cut = CLIENT_GONE
         status = watched.status or CLIENT_LEFT
+        if not watched.status and record and not notes.courses:
+            self._measures.left_early()
         model, reasoning = (record.model, record.reasoning) if record else ("", 0)
         self._measures.visited(route, status, model, notes, reasoning)
         _write(

@@ -46,6 +46,7 @@ Probe = Callable[[Request], Awaitable[Response]]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
+POLICY_HEADER = b"x-diptych-policy"  # only while the router decides without reports
 _CLIENT_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _BASES = ("/v1", "", "/beta/v1", "/beta")  # DeepSeek's clients know the later ones
 _ANTHROPIC_BASES = ("/v1", "/anthropic/v1")
@@ -83,7 +84,12 @@ def build(
     app: App = Switch(endpoints, pages, Signpost(pages.routes))
     if door is not None:
         app = partial(door.pass_through, app)
-    return Front(app, version=lambda: served.version, refused=pipeline.measures.rejected)
+    return Front(
+        app,
+        version=lambda: served.version,
+        refused=pipeline.measures.rejected,
+        degraded=lambda: served.degraded,
+    )
 
 
 def _endpoints(
@@ -170,8 +176,10 @@ class Front:
         app: App,
         version: Callable[[], str],
         refused: Callable[[DiptychError], None] = lambda error: None,
+        degraded: Callable[[], str] = lambda: "",
     ) -> None:
         self._app = app
+        self._degraded = degraded
         self._version = version
         self._refused = refused
 
@@ -184,6 +192,8 @@ class Front:
         common = _common_headers(request_id, self._version(), scope["headers"])
         if is_anthropic(scope["path"]):
             common.append((b"request-id", request_id.encode()))  # the name that its clients know
+        if scope["method"] == "POST" and (policy := self._degraded()):
+            common.append((POLICY_HEADER, policy.encode()))
         has_started = False
 
         async def send_named(message: MutableMapping[str, Any]) -> None:

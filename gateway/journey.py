@@ -193,7 +193,8 @@ class Journey:
         self._enter_handoff(now_s)
         asked = [] if self._prefill.wants_decode else self._report(Phase.PREFILL, 0, True)
         self._prefill.wants_decode = True
-        return [*emitted, *asked, *self._start_if_ready(now_s)]
+        told = self._report(Phase.HANDOFF, len(self.output))
+        return [*emitted, *asked, *self._start_if_ready(now_s), *told]
 
     def _prefill_failed(self, error: DiptychError, now_s: float) -> list[Effect]:
         if isinstance(error, Overloaded):

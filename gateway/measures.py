@@ -13,6 +13,7 @@ from diptych.gateway.notes import Course, Notes, Stay
 from diptych.telemetry import metrics as m
 
 STALL_S = 1.0  # a gap that a reader notices
+CANCELLED = "cancelled"
 OTHER = "other"  # in the place of names that strangers make up
 
 Clock = Callable[[], float]
@@ -38,7 +39,8 @@ class Measures:
             lambda: [m.HTTP_INFLIGHT.at(number, route) for route, number in self.inflight.items()]
         )
         self._http = metrics.counter(m.HTTP_REQUESTS)
-        self._aborts = metrics.counter(m.STREAM_ABORTS)
+        self.aborts = metrics.counter(m.ABORTS)
+        self._cuts = metrics.counter(m.STREAM_ABORTS)
         self._keepalives = metrics.counter(m.KEEPALIVES)
         self._tokenizing = metrics.histogram(m.TOKENIZE_SECONDS)
         self._parsed = metrics.counter(m.TOOL_PARSE)
@@ -60,11 +62,15 @@ class Measures:
         for name in notes.ignored:
             self._ignored.labels(name).inc()
         if notes.cut:
-            self._aborts.labels(notes.cut).inc()
+            self._cuts.labels(notes.cut).inc()
         if notes.limit:
             self._limits.labels(notes.limit).inc()
         if reasoning:
             self.tokens.labels("reasoning").inc(reasoning)
+
+    def left_early(self) -> None:
+        """A client left before an output of its request had begun."""
+        self.aborts.labels(Phase.ENCODE).inc()
 
     @contextmanager
     def output(
@@ -72,7 +78,7 @@ class Measures:
     ) -> "Iterator[OutputClock]":
         """Watch one output from here to the end of the context."""
         clock = OutputClock(self, time.monotonic)  # an event loop's may be coarse
-        result = "cancelled"  # unless it ends or fails below
+        result = CANCELLED  # unless it ends or fails below
         try:
             yield clock
             result = "ok"
@@ -139,6 +145,8 @@ class OutputClock:
         measures, now_s = self._measures, self._now_s()
         if self._phase is not Phase.FINISH:
             self._stay(now_s)
+            if result == CANCELLED:
+                measures.aborts.labels(self._phase).inc()
         measures.requests.labels(result).observe(now_s - self._began_s)
         if self._first_s is not None and self._token_s is not None:
             measures.tokens.labels("input").inc(prompt_len)

@@ -104,6 +104,12 @@ class Served:
         return self._identity
 
     @property
+    def degraded(self) -> str:
+        """By what the router decides where that is not its usual policy; else nothing."""
+        fleet = self.fleet()
+        return fleet.policy if fleet is not None and fleet.policy not in ("", "cost") else ""
+
+    @property
     def version(self) -> str:
         """Of the model, as far as known."""
         identity = self._last_identity()

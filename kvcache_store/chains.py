@@ -38,6 +38,7 @@ class ClientCounts:
     lookups_failed: int = 0  # at a node, which then counts as down
     fetched_bytes: int = 0
     fetches_failed: int = 0
+    parts_damaged: int = 0
     parts_sent: int = 0
     parts_dropped: int = 0
 
@@ -170,6 +171,7 @@ class StoreClient:
             done.update(i for i in wanted if hit.chain[i] in pulled.done)
             size_bytes += pulled.size_bytes
             self.counts.fetches_failed += not pulled.is_whole
+            self.counts.parts_damaged += pulled.is_damaged
         self.counts.fetched_bytes += size_bytes
         return Fetched(tuple(indices), frozenset(done), size_bytes)
 
@@ -234,6 +236,7 @@ class StoreClient:
         for node in [self._nodes[each] for each in ranked(self.weights, name)[:LOOKED_AT]]:
             pulled = await node.pull(whose, PartKind.SLOT, [name], writer, deadline_s)
             self.counts.fetched_bytes += pulled.size_bytes if pulled.is_whole else 0
+            self.counts.parts_damaged += pulled.is_damaged
             if pulled.is_whole:
                 return True
         return False

@@ -45,7 +45,7 @@ def _disk(tiers: Tiers, now_s: float) -> Iterator[m.Reading]:
     yield m.TIER_QUEUED_BYTES.at(queue.queued_bytes)
     for result in ("written", "dropped_full", "dropped_room", "dropped_error", "dropped_deleted"):
         yield m.TIER_WRITES.at(getattr(writes, result), result)
-    yield m.KV_CHECKSUM_FAILURES.at(disk.reader.counts.corrupt)
+    yield m.KV_CHECKSUM_FAILURES.at(disk.reader.counts.corrupt, "disk")
     yield m.RETENTION_FREED.at(cleanings.expired_bytes, "expired")
     for rank, why in _WHY.items():
         yield m.RETENTION_FREED.at(cleanings.evicted_bytes[rank], why)

@@ -41,6 +41,7 @@ class Got:
     done: frozenset[BlockHash]
     size_bytes: int
     is_whole: bool
+    is_damaged: bool = False  # it ended at a part that does not match its checksum
 
 
 class Node:
@@ -128,7 +129,8 @@ class Node:
                 error.code,
             )
             size_bytes = sum(len(writer.place(name).into) for name in done)
-            return Got(done, size_bytes, is_whole=False)
+            is_damaged = error.code == Fault.CHECKSUM
+            return Got(done, size_bytes, is_whole=False, is_damaged=is_damaged)
         return Got(frozenset(receiver.done), size_bytes, is_whole=True)
 
     async def put(

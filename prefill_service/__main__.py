@@ -176,6 +176,7 @@ def _readings(engine: EnginePort, service: PrefillService, tier: StoreTier) -> I
     yield m.TICKETS.at(tickets.num_held, "held")
     yield m.TICKETS.at(len(tickets) - tickets.num_held, "expected")
     yield m.KV_LAPSED.at(tickets.lapsed_total)
+    yield m.KV_CHECKSUM_FAILURES.at(tier.counts.parts_damaged, "tier")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who is let in, and who is kept away from whom: breaker, poison, retry budget, deadlines by class.
+"""Who is let in, and who is kept away from whom: breaker, poison, retry budget, classes.
 
 Pure but for its own state; the time is an argument. What the caller did wrong (4xx) never reaches
 us as a failure, and a lease that ends without a token is no success: it moves no breaker, in either
@@ -29,14 +29,14 @@ class Class:
     """What a scheduling class promises."""
 
     level: int
-    deadline_s: float  # until its first token
     gap_target_ms: float  # between tokens
+    first_token_target_s: float  # what pools are sized for; how long it may wait is its own word
 
 
 CLASSES = {
-    "interactive": Class(URGENT, 30.0, 60.0),
-    "normal": Class(NORMAL, 600.0, 150.0),
-    "batch": Class(BATCH, 3600.0, inf),
+    "interactive": Class(URGENT, 60.0, 2.0),
+    "normal": Class(NORMAL, 150.0, 10.0),
+    "batch": Class(BATCH, inf, inf),
 }
 
 

@@ -11,6 +11,7 @@ from diptych.router.admission import Breakers, class_of
 from diptych.router.candidates import Candidates
 from diptych.router.decisions import Decision
 from diptych.router.estimates import Estimates
+from diptych.router.forecast import Room
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.policy import Ask, Choice, Wait, Why, choose_decode, choose_prefill
 from diptych.router.prefix_index import NOTHING, Overlap, PrefixIndex
@@ -75,6 +76,24 @@ class Chooser:
             for record in self.candidates.workers()
             if record.join.role is not Role.DECODE
         ]
+
+    def room(self, now_s: float) -> Room:
+        """What decode workers have free and in use."""
+        decoders = [
+            self.candidates.of(record, None, now_s)
+            for record in self.candidates.workers()
+            if record.join.role is not Role.PREFILL
+        ]
+        if not decoders or not all(d.num_slots and d.num_blocks for d in decoders):
+            return Room()
+        return Room(
+            sum(d.decode_slots_left for d in decoders),
+            sum(d.rows for d in decoders),
+            sum(max(0, d.num_blocks - d.blocks) for d in decoders),
+            sum(d.blocks for d in decoders),
+            sum(d.costs.gap_ms(d.rows, d.context) for d in decoders) / len(decoders),
+            max(1, decoders[0].block_tokens),
+        )
 
     def cost_ms(self, lease: int, entry: Entry) -> float:
         """What computing a prompt is expected to take wherever most of it is cached."""

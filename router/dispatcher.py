@@ -21,7 +21,9 @@ from diptych.router.admission import (
 from diptych.router.candidates import SUSPECT_S
 from diptych.router.chooser import Chooser
 from diptych.router.decisions import Decision
-from diptych.router.forecast import Forecast
+from diptych.router.demand import Demand
+from diptych.router.explained import Explained
+from diptych.router.forecast import Forecast, Room
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.messages import (
     Again,
@@ -85,6 +87,10 @@ class Dispatcher:
         self._leases = 0
         self._looked_s = 0.0
         self._forecast = Forecast()
+        self.demand = Demand()
+        self.explained = Explained()
+        self.is_export_blocked = False  # prompts are held back for want of a decode row
+        self.on_first_token: Callable[[float], None] = lambda took_of_expected: None
         registry.watch(self._member_changed)
 
     # What happens.
@@ -99,6 +105,7 @@ class Dispatcher:
             return lease
         self.ledger.open(lease, entry)
         self._budget.earned()
+        self.demand.arrived(want.prompt_len, now_s)
         if left_s := self.blocked.left_s(want.fingerprint, now_s):
             self._refuse(lease, POISON, "this prompt has killed its workers twice", left_s)
         else:
@@ -109,6 +116,10 @@ class Dispatcher:
     def progress(self, lease: int, progress: Progress, now_s: float) -> None:
         """Note how far an attempt is; the last chunk's start asks for a decode worker."""
         entry = self.ledger.entries[lease]
+        if progress.phase in (Phase.HANDOFF, Phase.DECODE):
+            self._first_token(lease, entry, now_s)
+        if progress.phase is Phase.HANDOFF:
+            return
         if progress.phase is Phase.DECODE:
             self._decoding(lease, entry, progress.tokens, now_s)
             return
@@ -132,6 +143,7 @@ class Dispatcher:
             return
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
+        self.demand.closed(lease)
         phase = entry.phase_of(WorkerId(again.failed_worker))
         if again.failed_worker:
             entry = self._failed(lease, entry, again, phase, now_s)
@@ -162,6 +174,7 @@ class Dispatcher:
         """The lease's stream ended, whyever."""
         self.prompts.remove(lease)
         self.handoffs.remove(lease)
+        self.demand.closed(lease)
         self.chooser.forget_lease(lease)
         entry = self.ledger.entries.get(lease)
         if entry is not None:
@@ -170,6 +183,7 @@ class Dispatcher:
                 half_a_report = 64  # gateways tell every 128 tokens
                 new = min(entry.want.max_new, entry.new_tokens + half_a_report)
                 self.estimates.ended(entry.want.tenant, entry.want.priority_class, new)
+                self._forecast.ended(new)
         self.ledger.close(lease)
 
     def reported(self, record: Record) -> None:
@@ -178,6 +192,8 @@ class Dispatcher:
         if join.role is not Role.GATEWAY:
             self.ledger.report(worker, record.load, join.num_blocks)
             self.estimates.reported(worker, join.role, join.incarnation, record.load)
+            life, now_s = join.incarnation, record.reported_s
+            self.demand.reported(worker, join.role, life, record.load, now_s)
             self.chooser.watch_accuracy(worker)
 
     def announced(self, member_id: str, life: Incarnation, blocks: BlockChanges) -> Missing | None:
@@ -197,7 +213,11 @@ class Dispatcher:
         self._expire(now_s)
         self.prompts.age(now_s)
         self._serve(self.handoffs, now_s)
-        self._serve(self.prompts, now_s)
+        num_handoffs = len(self.handoffs)
+        is_short = self._serve(self.prompts, now_s) is Why.ROWS
+        self.is_export_blocked = len(self.prompts) > 0 and (is_short or num_handoffs > 0)
+        is_blocked = self.is_export_blocked
+        self.demand.waits(is_blocked=is_blocked, handoffs=num_handoffs, now_s=now_s)
         self._tell_waiting(now_s)
         self.chooser.end_round()
 
@@ -242,22 +262,24 @@ class Dispatcher:
         elif self.prompts.is_full:
             self._refuse(lease, "no_capacity", f"{len(self.prompts)} requests wait already")
         else:
-            promised = class_of(entry.want.priority_class)
-            patience_s = min(entry.want.deadline_s, promised.deadline_s)
+            patience_s = entry.want.deadline_s
             deadline_s = max(entry.arrived_s + patience_s, now_s + min(patience_s, RETRY_WAIT_S))
             waiting = Waiting(
                 entry.arrived_s,
                 lease,
                 deadline_s,
-                promised.level,
+                class_of(entry.want.priority_class).level,
                 entry.want.tenant,
                 self.chooser.cost_ms(lease, entry),
             )
             self.prompts.push(waiting)
             self._untold.append(lease)
 
-    def _serve(self, queue: Queue, now_s: float) -> None:
-        """In the queue's order; only who waits for its very own reasons is looked past."""
+    def _serve(self, queue: Queue, now_s: float) -> Why | None:
+        """In the queue's order; only who waits for its very own reasons is looked past.
+
+        Says why the rest must wait, if all of it must.
+        """
         passed: set[int] = set()
         self.chooser.begin_round(len(self.prompts))
         while waiting := next((w for w in queue if w.lease not in passed), None):
@@ -265,14 +287,15 @@ class Dispatcher:
             outcome = self.chooser.choose(waiting.lease, entry, now_s)
             if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
                 self._wait_for_anybody(queue, outcome, now_s)
-                return
+                return outcome.why
             self._nobody.pop(queue, None)
             if isinstance(outcome, Choice):
                 self._serve_one(queue, waiting.lease, outcome, now_s)
                 continue
             passed.add(waiting.lease)
-            if outcome.why is Why.BUSY or len(passed) >= LOOK_PAST:
-                return
+            if outcome.why in (Why.BUSY, Why.ROWS) or len(passed) >= LOOK_PAST:
+                return outcome.why
+        return None
 
     def _serve_one(self, queue: Queue, lease: int, choice: Choice, now_s: float) -> None:
         entry = self.ledger.entries[lease]
@@ -300,8 +323,13 @@ class Dispatcher:
             if not self.ledger.standing(rank.worker_id).own.prompts:
                 self._candidates.heard(rank.worker_id, now_s)
             self.index.predict(rank.worker_id, entry.keys, now_s)
+            if attempt == entry.want.attempt:
+                expected_s = now_s - entry.arrived_s + choice.first_ms / 1000
+                self.demand.promised(lease, entry.arrived_s, expected_s)
+        is_handoff, request_id = entry.stage is Stage.HANDOFF, entry.want.request_id
+        self.explained.placed(request_id, choice, is_handoff=is_handoff, now_s=now_s)
         answer: Answer
-        if entry.stage is Stage.HANDOFF:
+        if is_handoff:
             entry = replace(entry, stage=Stage.DECODE, decode=rank.worker_id)
             answer = DecodeAt(rank, choice.reasons, attempt)
         elif choice.role is not Role.PREFILL:
@@ -359,24 +387,37 @@ class Dispatcher:
 
     def _tell_waiting(self, now_s: float) -> None:
         """Those who came and must wait: how long, or that it would be too long."""
-        for lease in self._untold:
-            if lease not in self.prompts:
-                continue
+        untold = [lease for lease in self._untold if lease in self.prompts]
+        room = self.chooser.room(now_s) if untold else Room()
+        pending = self.ledger.all_pending()
+        for lease in untold:
             entry = self.ledger.entries[lease]
             ahead = self.prompts.ahead_of(lease)
             ahead_ms = self.prompts.ahead_ms(lease)
-            predicted_s = self._forecast.wait_s(ahead, ahead_ms, self.chooser.given_ms(now_s))
-            patience_s = class_of(entry.want.priority_class).deadline_s
-            left_s = min(patience_s, entry.want.deadline_s) - (now_s - entry.arrived_s)
-            if predicted_s > left_s and entry.attempt == entry.want.attempt:
+            wait_s = self._forecast.wait_s(ahead, ahead_ms, self.chooser.given_ms(now_s))
+            row_s = self._forecast.row_s(room, pending, entry.want, ahead)
+            work_s = self.prompts.cost_ms(lease) / 1000
+            first_s = max(wait_s + work_s, row_s)
+            left_s = entry.want.deadline_s - (now_s - entry.arrived_s)
+            # What takes longer than that all by itself is judged by what it waits for others.
+            late_s = (first_s if work_s <= left_s else max(wait_s, row_s - work_s)) - left_s
+            if late_s > 0 and entry.attempt == entry.want.attempt:
                 self.prompts.remove(lease)
-                message = f"{predicted_s:.0f} s expected to wait; {left_s:.0f} s are left"
-                self._refuse(lease, "no_capacity", message, max(1.0, predicted_s - left_s))
+                message = f"its first token is expected in {first_s:.0f} s; {left_s:.0f} s are left"
+                self._refuse(lease, "no_capacity", message, max(1.0, late_s))
             else:
-                self.outbox.append((lease, Queued(predicted_s, ahead, entry.attempt)))
+                if entry.attempt == entry.want.attempt:
+                    self.demand.promised(lease, entry.arrived_s, now_s - entry.arrived_s + first_s)
+                self.outbox.append((lease, Queued(wait_s, ahead, entry.attempt)))
         self._untold.clear()
 
     # What became of a placement.
+
+    def _first_token(self, lease: int, entry: Entry, now_s: float) -> None:
+        target_s = class_of(entry.want.priority_class).first_token_target_s
+        took_of_expected = self.demand.first_token(lease, target_s, now_s)
+        if took_of_expected is not None:
+            self.on_first_token(took_of_expected)
 
     def _decoding(self, lease: int, entry: Entry, tokens: int, now_s: float) -> None:
         for worker in (entry.prefill, entry.decode):
@@ -428,6 +469,7 @@ class Dispatcher:
             self.ledger.forget(worker)
             self.breakers.forget(worker)
             self.chooser.forget(worker)
+            self.demand.forget(worker)
             return
         for lease, entry in list(self.ledger.entries.items()):
             # Resumed before its worker was back: only now is it known what the worker runs.

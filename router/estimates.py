@@ -65,9 +65,13 @@ class Estimates:
         self.expected: dict[WorkerId, Expected] = {}  # by this router, since it lives
 
     def costs(self, worker: WorkerId, role: Role) -> Costs:
-        costs = self._costs.get(role, DEFAULTS)
+        costs = self.role_costs(role)
         pace = self._paces.get(worker, 1.0)
         return costs if abs(pace - 1) < SAME_PACE else costs.at_pace(pace)
+
+    def role_costs(self, role: Role) -> Costs:
+        """What workers of a role have in common."""
+        return self._costs.get(role, DEFAULTS)
 
     def reported(self, worker: WorkerId, role: Role, life: Incarnation, load: Load) -> None:
         """Learn from what changed since a worker's last report."""

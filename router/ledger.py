@@ -54,7 +54,7 @@ class Entry:
     @property
     def blocks(self) -> int:
         """Pages the whole sequence may fill."""
-        return max(1, -(-(self.want.prompt_len + self.want.max_new - 1) // self.block_tokens))
+        return max(1, -(-self.want.capacity // self.block_tokens))
 
     @property
     def prompt_tokens_left(self) -> int:
@@ -291,6 +291,12 @@ class Ledger:
         for worker, carried in share.carried.items():
             self._standings[worker].shared.add(carried, sign)
             self.touched.add(worker)
+
+    def all_pending(self) -> Pending:
+        """The same of all namespaces."""
+        names = set(self._pending).union(*(share.pending for share in self.shares.values()))
+        pending = [self.pending(name) for name in names]
+        return Pending(sum(p.rows for p in pending), sum(p.blocks for p in pending))
 
     def _count(self, entry: Entry, sign: int) -> None:
         self.version += 1

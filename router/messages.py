@@ -1,6 +1,7 @@
 """The values that travel to and from a router."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
@@ -42,10 +43,16 @@ class Want:
     resume: Resume | None = None
     fingerprint: bytes = b""  # of the whole prompt; equal prompts of a tenant have equal ones
 
+    @property
+    def capacity(self) -> int:
+        """Positions that may be written."""
+        return self.prompt_len + self.max_new - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the current attempt is. Prefill: positions computed; decode: tokens sent."""
+    """How far the current attempt is. Prefill: positions computed; decode: tokens sent; handoff:
+    the first token is, and came from prefill."""
 
     phase: Phase
     tokens: int
@@ -218,6 +225,20 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A placement, for people to read."""
+
+    request_id: str
+    phase: Phase
+    worker: str
+    reasons: tuple[str, ...] = ()
+    age_s: float = 0.0
+
+    def aged(self, age_s: float) -> "Decided":
+        return replace(self, age_s=age_s)
+
+
+@dataclass(frozen=True, slots=True)
 class RouterView:
     """One router, as who asked several of them saw it."""
 
@@ -248,3 +269,6 @@ class Fleet:
     peers: int = 0  # other routers that it knows of
     stale_peers: int = 0  # of those, not heard lately
     routers: tuple[RouterView, ...] = ()  # of a view that was put together; never on the wire
+    policy: str = ""  # by what is decided: `cost`, or `own_ledger` while no worker is heard
+    desired: Mapping[str, int] = field(default_factory=dict)  # workers by role, where known
+    decisions: tuple[Decided, ...] = ()  # the newest, for who watches

@@ -1,7 +1,7 @@
 """The fleet as all its routers see it: asked, watched, drained. Addresses are comma-separated."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 
 import grpc.aio
@@ -15,6 +15,7 @@ from diptych.router.messages import Drain, Fleet, Member, RouterView
 from diptych.transport.channel import Backoff, Dial, call, connect, deadline
 from diptych.transport.errors import from_rpc
 
+SHOWN_DECISIONS = 10
 FIRST_S = 1.0  # for those routers that answer later than others
 
 Heard = Mapping[str, Fleet | DiptychError]  # by address
@@ -24,7 +25,7 @@ def merge(heard: Heard) -> Fleet:
     """One view of what several routers say; the error of the first if none of them answers.
 
     A member is as whoever heard it last says, and drained once all know that; leases and waiting
-    requests add up, as every router counts its own.
+    requests add up, as every router counts its own. Of pools the largest wish counts.
     """
     fleets = {address: said for address, said in heard.items() if isinstance(said, Fleet)}
     if not fleets:
@@ -35,6 +36,7 @@ def merge(heard: Heard) -> Fleet:
             name = member.join.member_id
             other = members.get(name)
             members[name] = member if other is None else _both(member, other)
+    decisions = [each for fleet in fleets.values() for each in fleet.decisions]
     first = next((f for f in fleets.values() if f.ready), next(iter(fleets.values())))
     return replace(
         first,
@@ -44,7 +46,18 @@ def merge(heard: Heard) -> Fleet:
         peers=max(fleet.peers for fleet in fleets.values()),
         stale_peers=max(fleet.stale_peers for fleet in fleets.values()),
         routers=tuple(_view(address, said) for address, said in heard.items()),
+        policy=max((fleet.policy for fleet in fleets.values()), key=lambda name: name != "cost"),
+        desired=_desired(fleets.values()),
+        decisions=tuple(sorted(decisions, key=lambda each: each.age_s)[:SHOWN_DECISIONS]),
     )
+
+
+def _desired(fleets: Iterable[Fleet]) -> dict[str, int]:
+    desired: dict[str, int] = {}
+    for fleet in fleets:
+        for role, number in fleet.desired.items():
+            desired[role] = max(number, desired.get(role, 0))
+    return desired
 
 
 def _both(one: Member, other: Member) -> Member:

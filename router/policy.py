@@ -27,6 +27,7 @@ NEAR_RATIO = 0.10  # scores that differ by less are equal to us
 NEAR_MS = 5.0
 STALE_RATIO = 0.20  # when reports or another router's share are missing: nearer to even spreading
 STALE_MS = 10.0
+KINDS = ("only", "cached", "best", "drawn", "affinity")  # why one of those with room was taken
 SKIP_TOKENS = 256  # a decode worker that holds all but so many computes the rest itself
 
 
@@ -34,6 +35,7 @@ class Why(StrEnum):
     """Why there is no choice now."""
 
     BUSY = auto()  # every worker that could serve has its hands full
+    ROWS = auto()  # a prompt's worker has room, but no decode row will be free behind it
     FAILED = auto()  # those that did not fail just now are busy, or there are none
     WORTH_IT = auto()  # somebody has room, but the busy one will be done sooner
     NOBODY = auto()  # no such worker is a member
@@ -112,10 +114,16 @@ class Score:
     others_ms: float = 0.0  # what it costs those who are there
     hit: float = 0.0
     fetched: float = 0.0  # tokens that come from the tier, and are not computed either
+    move_ms: float = 0.0  # bringing KV where the output is made: behind the first token
+
+    @property
+    def first_ms(self) -> float:
+        """Until the first token of a prompt."""
+        return self.queue_ms + self.fetch_ms + self.work_ms
 
     @property
     def total_ms(self) -> float:
-        return self.queue_ms + self.fetch_ms + self.work_ms + self.others_ms
+        return self.first_ms + self.move_ms + self.others_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,8 @@ class Choice:
     expected_ms: float = 0.0
     work_ms: float = 0.0  # of it: computing the prompt
     hit: int = 0  # tokens that were taken to be cached
+    first_ms: float = 0.0  # of it: until the first token
+    kind: str = ""  # one word for what decided: KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +188,7 @@ def choose_prefill(
 
     able += [c for c in decoders if c.role is Role.DECODE and _may_skip(c, ask, able)]
     crowd = (ask.waiting + sum(c.prompts for c in able)) / len(able)
-    return _choose(
+    outcome = _choose(
         able,
         ask,
         has_room,
@@ -186,6 +196,15 @@ def choose_prefill(
         lambda c: _prompt_score(c, ask, crowd),
         _explain_prompt,
     )
+    is_short = not all(will_have_row.values())
+    if is_short and isinstance(outcome, Wait) and outcome.why is Why.BUSY:
+        for c in able:
+            has_prompt_room = c.role is Role.PREFILL and _has_prompt_room(c, ask.prompt_len)
+            if has_prompt_room and c.queue_ms < QUEUED_MS and not will_have_row[c.namespace]:
+                return Wait(
+                    Why.ROWS, f"{c.rank.worker_id} has room, but no decode row will be free"
+                )
+    return outcome
 
 
 def choose_decode(candidates: Sequence[Candidate], namespace: bytes, ask: Ask) -> Choice | Wait:
@@ -246,8 +265,8 @@ def _prompt_score(c: Candidate, ask: Ask, crowd: float) -> Score:
     if c.foreign_prompts:  # taken to be like this one
         queue_ms += c.foreign_prompts * c.costs.prompt_ms(length, length)
     if c.role is Role.PREFILL:
-        fetch_ms += c.costs.fetching_ms(length)  # the hand-over that the others spare
-        return Score(queue_ms, fetch_ms, work_ms, held_up * work_ms, hit, fetched)
+        move_ms = c.costs.fetching_ms(length)  # the hand-over that the others spare
+        return Score(queue_ms, fetch_ms, work_ms, held_up * work_ms, hit, fetched, move_ms)
     decoding = max(0, c.rows - c.prompts)
     return Score(queue_ms, fetch_ms, work_ms, (held_up + decoding) * work_ms, hit, fetched)
 
@@ -266,8 +285,8 @@ def _explain_prompt(c: Candidate, ask: Ask, score: Score) -> str:
     computed = round(ask.prompt_len - score.hit - score.fetched)
     parts = [f"{score.queue_ms:.0f} queued"] if score.queue_ms >= 0.5 else []
     parts.append(f"{score.work_ms:.0f} for {computed} of {ask.prompt_len} tokens")
-    if score.fetch_ms >= 0.5:
-        parts.append(f"{score.fetch_ms:.0f} to move KV")
+    if score.fetch_ms + score.move_ms >= 0.5:
+        parts.append(f"{score.fetch_ms + score.move_ms:.0f} to move KV")
     if score.others_ms >= 0.5:
         parts.append(f"{score.others_ms:.0f} for those held up")
     return f"{score.total_ms:.0f} ms expected: {', '.join(parts)}"
@@ -352,6 +371,7 @@ def _choose(
         message = f"{name} is busy, and will still be done sooner: {explain(at, ask, best)}"
         return Wait(Why.WORTH_IT, message, name, best.work_ms)
     taken, chosen = _pick(near, ask)
+    kind = _kind(len(scored), len(near), taken, ask)
     reasons = [explain(chosen, ask, taken)]
     if len(near) > 1:
         reasons.append(f"{len(near)} of {len(scored)} within {margin_ms:.0f} ms of the best")
@@ -360,8 +380,30 @@ def _choose(
     if avoided and trusted:
         reasons.append(f"avoided {', '.join(avoided)}: failed just now")
     return Choice(
-        chosen.rank, chosen.role, tuple(reasons), taken.total_ms, taken.work_ms, round(taken.hit)
+        chosen.rank,
+        chosen.role,
+        tuple(reasons),
+        taken.total_ms,
+        taken.work_ms,
+        round(taken.hit),
+        taken.first_ms,
+        kind,
     )
+
+
+def _kind(num_fit: int, num_near: int, taken: Score, ask: Ask) -> str:
+    if num_fit == 1:
+        return "only"
+    if taken.hit:
+        return "cached"
+    if num_near == 1:
+        return "best"
+    return "affinity" if _is_unknown(ask) else "drawn"
+
+
+def _is_unknown(ask: Ask) -> bool:
+    """Nobody holds a block of the prompt."""
+    return bool(ask.first_block and not ask.shared and not ask.held)
 
 
 def _margin_ms(best: Score, ask: Ask) -> float:
@@ -374,7 +416,7 @@ def _margin_ms(best: Score, ask: Ask) -> float:
 def _pick(near: Sequence[tuple[Score, Candidate]], ask: Ask) -> tuple[Score, Candidate]:
     if len(near) == 1:
         return near[0]
-    if ask.first_block and not ask.shared and not ask.held:
+    if _is_unknown(ask):
         least = min(_in_flight(c) for _, c in near)
         even = [pair for pair in near if _in_flight(pair[1]) == least]
         return max(even, key=lambda pair: _affinity(ask.first_block, pair[1].rank))

@@ -171,6 +171,10 @@ class FairQueue(Queue):
             cost_ms += waiting.cost_ms
         return cost_ms
 
+    def cost_ms(self, lease: int) -> float:
+        """What it is expected to cost."""
+        return self._by_lease[lease].cost_ms
+
     def remove(self, lease: int) -> None:
         super().remove(lease)
         self._level_of.pop(lease, None)

@@ -34,6 +34,7 @@ from diptych.router.messages import (
 from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
 from diptych.router.sharing import Sharing
+from diptych.router.signals import Scale, readings
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
 from diptych.transport.tls import check_claim
@@ -45,6 +46,7 @@ MIN_WATCH_GAP_S = 0.1
 MIN_SHARE_GAP_S = 0.2
 MAX_SHARE_GAP_S = 0.4  # who is silent for longer than a second does not count
 _TIER_NAMES = {BlockTier.DEVICE: "device", BlockTier.HOST: "memory", BlockTier.DISK: "disk"}
+SHOWN_DECISIONS = 10
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
 Message = TypeVar("Message")
@@ -75,6 +77,8 @@ class RouterService(pb_grpc.RouterServicer):
         self._decisions = metrics.histogram(m.ROUTER_DECISION_SECONDS)
         self._waits = metrics.histogram(m.ROUTER_QUEUE_SECONDS)
         self._refusals = metrics.counter(m.ROUTER_REFUSED)
+        self._scale = Scale(dispatcher)
+        dispatcher.on_first_token = metrics.histogram(m.TTFT_ERROR).observe
         metrics.pull(self._readings)
         registry.watch(lambda _member, _record: self._tell_fleet())
 
@@ -154,7 +158,7 @@ class RouterService(pb_grpc.RouterServicer):
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.Fleet:
         """Everything at this moment."""
-        return wire.fleet_to_pb(self._fleet())
+        return wire.fleet_to_pb(self._shown())
 
     async def Watch(self, request: pb.FleetWatch, context: Context) -> None:
         """The fleet every so often, at once when it changes, until the caller leaves."""
@@ -164,7 +168,7 @@ class RouterService(pb_grpc.RouterServicer):
         try:
             while True:
                 news.clear()
-                await context.write(wire.fleet_to_pb(self._fleet()))
+                await context.write(wire.fleet_to_pb(self._shown()))
                 await asyncio.sleep(MIN_WATCH_GAP_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(period_s):
@@ -263,9 +267,12 @@ class RouterService(pb_grpc.RouterServicer):
 
     def _pump(self) -> None:
         """Let the dispatcher act, hand its answers out, and set the next wake-up."""
-        now_s = _now_s()
+        now_s, policy = _now_s(), self._policy
         with self._decisions.time():
             self._dispatcher.dispatch(now_s)
+        if self._policy != policy:
+            log.warning("policy changed policy=%s", self._policy)
+            self._tell_fleet()
         for lease, answer in self._dispatcher.outbox:
             if (answers := self._answers.get(lease)) is not None:
                 answers.put_nowait(answer)
@@ -286,8 +293,7 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_LEASES.at(len(dispatcher.ledger.entries))
         yield m.ROUTER_WAITING.at(len(dispatcher.prompts), "prompts")
         yield m.ROUTER_WAITING.at(len(dispatcher.handoffs), "handoffs")
-        policy = "own_ledger" if self._registry.is_blind else "cost"
-        yield m.ROUTER_POLICY.at(1, policy)
+        yield m.ROUTER_POLICY.at(1, self._policy)
         stale = self._sharing.num_stale
         yield m.ROUTER_PEERS.at(self._sharing.num_peers - stale, "heard")
         yield m.ROUTER_PEERS.at(stale, "stale")
@@ -304,14 +310,33 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.INDEX_MEMBERS.at(len(index.holders()), "announcing")
         for worker, accuracy in dispatcher.chooser.accuracies():
             yield m.INDEX_ACCURACY.at(accuracy, worker)
+        for (phase, reason), count in dispatcher.explained.counts.items():
+            yield m.ROUTE_REASON.at(count, phase, reason)
+        yield from readings(self._scale.now(_now_s()), dispatcher.demand, _now_s())
+
+    @property
+    def _policy(self) -> str:
+        """By what is decided."""
+        return "own_ledger" if self._registry.is_blind else "cost"
 
     def _fleet(self) -> Fleet:
+        """What members need to know."""
         return replace(
             self._dispatcher.fleet(_now_s()),
+            policy=self._policy,
             router_id=self._router_id,
             router_life=self._sharing.life,
             peers=self._sharing.num_peers,
             stale_peers=self._sharing.num_stale,
+        )
+
+    def _shown(self) -> Fleet:
+        """And what people want to see."""
+        now_s = _now_s()
+        return replace(
+            self._fleet(),
+            desired={role.value: n for role, n in self._scale.now(now_s).desired.items()},
+            decisions=self._dispatcher.explained.newest(SHOWN_DECISIONS, now_s),
         )
 
     def _tell_fleet(self) -> None:

@@ -12,6 +12,7 @@ from diptych.router.messages import (
     Again,
     BlockChanges,
     BlockTier,
+    Decided,
     DecodeAt,
     Drain,
     Fleet,
@@ -261,6 +262,18 @@ def fleet_to_pb(fleet: Fleet) -> pb.Fleet:
         namespace=fleet.namespace,
         max_model_len=fleet.max_model_len,
         block_tokens=fleet.block_tokens,
+        policy=fleet.policy,
+        desired=dict(fleet.desired),
+        decisions=[
+            pb.Decided(
+                request_id=decided.request_id,
+                phase=decided.phase,
+                worker=decided.worker,
+                reasons=decided.reasons,
+                age_ms=_ms(decided.age_s),
+            )
+            for decided in fleet.decisions
+        ],
         router_id=fleet.router_id,
         router_life=fleet.router_life,
         peers=fleet.peers,
@@ -293,6 +306,12 @@ def fleet_from_pb(fleet: pb.Fleet) -> Fleet:
         router_life=Incarnation(fleet.router_life),
         peers=fleet.peers,
         stale_peers=fleet.stale_peers,
+        policy=fleet.policy,
+        desired=dict(fleet.desired),
+        decisions=tuple(
+            Decided(d.request_id, _phase(d.phase), d.worker, tuple(d.reasons), d.age_ms / 1000)
+            for d in fleet.decisions
+        ),
     )
 
 

@@ -49,6 +49,8 @@ def platform(
         "stores": list(stores),
         "decisions": [decision(each) for each in site.decisions()],
         "can_scale": bool(site.supervisor),
+        "policy": fleet.policy if fleet else "",
+        "desired": dict(fleet.desired) if fleet else {},
     }
 
 

@@ -134,7 +134,7 @@ class Ours:
         load = worker.load()
         if load != before or now_s % 1.0 < REPORT_S:
             self._registry.report(name, record.stream, load, now_s)
-            self.dispatcher.reported(replace(record, load=load))
+            self.dispatcher.reported(replace(record, load=load, reported_s=now_s))
             if isinstance(worker, PrefillWorker) and (changes := worker.log.take()) is not None:
                 assert self.dispatcher.announced(name, record.join.incarnation, changes) is None
             self._pump()

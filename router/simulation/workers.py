@@ -181,6 +181,7 @@ class DecodeWorker:
             running=len(self._ends),
             free_blocks=self.num_blocks,
             free_slots=self.num_slots - len(self._ends),
+            tokens_total=self.row_steps,
             busy_us_total=self.busy_us,
             steps_total=self.steps,
             decode_rows_total=self.row_steps,

@@ -144,6 +144,7 @@ async def test_pools_show_what_each_worker_carries_as_it_changes(
     shown = await page.text(row("decode-1"))
     for part in ("3/4", "40/100", "25%"):
         assert part in shown
+    await says(page, ".pool[data-role=decode]", "1 desired")
     used = f"document.querySelector('{row('decode-1')} [data-of=slots] .used').style.width"
     assert await page.evaluate(used) == "75%"
     await says(page, "#overview", "100 of 400")

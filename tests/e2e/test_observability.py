@@ -1,6 +1,7 @@
 """What an operator sees of a running platform: metrics, logs, traces, the status table."""
 
 import json
+import math
 import re
 import subprocess
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ def asked(
     a third; the second answer belongs to a trace of its client."""
     flags = ("--log-format", "json", "--metrics-alias", "vllm", "--otlp-endpoint", traces.endpoint)
     with platform(tmp_path_factory.mktemp("data"), *flags) as started:
+        expect_no_nan(started)
         ask = {
             "model": MODEL,
             "messages": [{"role": "user", "content": PROMPT}],
@@ -99,12 +101,28 @@ def lines(running: Platform) -> list[dict[str, Any]]:
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
+def expect_no_nan(running: Platform) -> None:
+    """Of any role: what cannot be computed is absent."""
+    roles = set()
+    for process in running.state["processes"]:
+        text = httpx.get(f"http://{process['metrics_address']}/metrics").text
+        values = [line.rpartition(" ")[2] for line in text.splitlines() if line[:1] != "#"]
+        assert values and all(math.isfinite(float(value)) for value in values), text
+        roles.add(process["role"])
+    assert roles == ROLES - {"supervisor"}
+
+
+def test_no_page_says_nan_idle_or_after_traffic(running: Platform) -> None:
+    expect_no_nan(running)  # and when it had just started: see the fixture
+
+
 def test_every_metric_is_shown_by_some_process(running: Platform) -> None:
     shown = ""
     for process in running.state["processes"]:
         shown += httpx.get(f"http://{process['metrics_address']}/metrics").text
     names = set(re.findall(r"^# TYPE (llm_\w+)", shown, re.MULTILINE))
-    late = {m.INDEX_ACCURACY.name}  # only where a hit was predicted and came
+    # Only where a hit was predicted and came; only while prompts came within the last minute.
+    late = {m.INDEX_ACCURACY.name, m.SCALING_HITS.name}
     assert names | late == {metric.name for metric in m.ALL}
 
 
@@ -120,9 +138,16 @@ def test_one_request_adds_up_over_all_processes(running: Platform) -> None:
     assert found['llm_generation_tokens_total{role="prefill"}'] == answers
     sampled = found['llm_generation_tokens_total{role="decode"}']
     assert sampled + answers == found['llm_tokens_total{role="gateway",type="output"}']
-    assert found['llm_kv_transfer_seconds_count{result="ok",role="decode"}'] == answers
-    assert found['llm_kv_transfer_bytes_total{role="decode"}'] > 0
+    moved, how = 'mode="full_state",', 'role="decode",transport="grpc"'
+    assert found[f'llm_kv_transfer_seconds_count{{{moved}result="ok",{how}}}'] == answers
+    assert found[f"llm_kv_transfer_bytes_total{{{moved}{how}}}"] > 0
     assert found['llm_router_queue_seconds_count{class="normal",role="router"}'] == answers
+    assert found['llm_ttft_predicted_error_ratio_count{role="router"}'] == answers
+    for phase in ("prefill", "decode"):
+        reason = f'llm_route_reason_total{{phase="{phase}",reason="only",role="router"}}'
+        assert found[reason] == answers
+    assert found['llm_wasted_tokens_total{role="prefill",why="aborted"}'] == 0
+    assert not any(name.startswith("llm_aborts_total") for name in found)
     assert found['llm_rejects_total{code="400",reason="invalid_value",role="gateway"}'] == 1
     for state in ("running", "waiting", "held", "reserved"):
         for role in ("prefill", "decode"):

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from diptych.config import UpSettings
 from diptych.core.errors import BadRequest, Broken, Lost, Misconfigured
@@ -24,7 +25,7 @@ from diptych.model.spec import ModelSpec
 from diptych.router.client import Join, Load
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
-from diptych.supervisor.console import Screen, show_status
+from diptych.supervisor.console import Screen, picture
 from diptych.supervisor.fleet import Fleet, MisconfiguredChild
 from diptych.supervisor.folder import Lock, LogFile, Running, State, is_locked
 from diptych.supervisor.plan import Plan, Process, make_plan
@@ -528,7 +529,7 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
         Load(
             running=12, waiting=3, swapped=2, free_blocks=100, cached_blocks=77, free_slots=52,
             tickets=14, reservations=2, pulls=1, tokens_total=123456, query_tokens_total=1000,
-            hit_tokens_total=712, preemptions_total=17,
+            hit_tokens_total=712, brought_tokens_total=60, preemptions_total=17,
         )
     )  # fmt: skip
     join = asdict(
@@ -542,8 +543,13 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     process = asdict(
         Running("decode", "decode-1", 12345, "127.0.0.1:45678", "127.0.0.1:45679", 2, 0.0)
     ) | {"alive": True}
+    decided = {
+        "request_id": "req_b6c664e8676831a5", "phase": "decode", "worker": "decode-1",
+        "age_s": 1.25, "reasons": ["[14] ms a token expected beside 3 rows", "only one had room"],
+    }  # fmt: skip
+    console = Console(highlight=False, width=100)
     router = process | {"role": "router", "id": "router-1", "address": "127.0.0.1:45000"}
-    show_status(
+    shown_status = (
         {
             "base_url": "http://x", "model": "m", "ready": False, "reasons": ["no prefill worker"],
             "leases": 5, "queued": 3, "pid": 1, "data_dir": "/d",
@@ -562,9 +568,15 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
                 },
                 {"join": gateway, "load": asdict(Load(streams=6)), "leases": 0},
             ],
+            "policy": "own_ledger", "desired": {"decode": 3}, "decisions": [decided],
         }
     )  # fmt: skip
+    console.print(picture(shown_status, num_decisions=8))
     shown = capsys.readouterr().out
+    assert "decode 2 of 3 desired" in shown
+    assert "1,000 prompt tokens, 142% of them cached, 12% in the cache tier" in shown
+    assert "decides by its own ledger" in shown
+    assert "1.2 s ago  decode  decode-1  req_b6c664e8  [14] ms a token expected" in shown
     assert "NOT READY: no prefill worker" in shown
     assert "5 in flight, 3 of them queued" in shown
     assert "dead" in shown

@@ -36,9 +36,10 @@ function show(snapshot) {
   else if (snapshot.gateway.draining) say("draining", "warn", "This gateway takes no new requests.");
   else if (!ready) say("not ready", "warn", reasons.join("; "));
   else if (away.length) say("a router away", "warn", away.map((each) => `${each.address}: ${each.error}`).join("; "));
+  else if (snapshot.policy === "own_ledger") say("no reports", "warn", "No worker is heard: the router decides by its own ledger.");
   else say("ready", "good", snapshot.routers.map(heard).join("; "));
   overview.show(snapshot, workers);
-  pools.show(workers, snapshot.can_scale);
+  pools.show(workers, snapshot.can_scale, snapshot.desired);
   gateways.show(members.filter((member) => member.role === "gateway"), snapshot.gateway_id, snapshot.gateway.draining);
   showStores(byId("stores"), snapshot.stores);
   showDecisions(byId("decisions"), snapshot.decisions, snapshot.time);

@@ -52,7 +52,9 @@ export class Overview {
     this.#tokens.show(speed, rate(speed), `${number(sum((w) => w.load.tokens_total))} since start`);
     const hit = sum((w) => w.load.hit_tokens_total);
     const asked = sum((w) => w.load.query_tokens_total);
-    this.#hits.show(asked ? hit / asked : 0, percent(hit, asked), `${number(hit)} of ${number(asked)}`);
+    const tier = sum((w) => w.load.brought_tokens_total);
+    const brought = tier ? `, ${number(tier)} from the tier` : "";
+    this.#hits.show(asked ? hit / asked : 0, percent(hit, asked), `${number(hit)} of ${number(asked)}${brought}`);
     const blocks = sum((w) => w.num_blocks);
     const live = blocks - sum((w) => w.load.free_blocks);
     const cached = sum((w) => w.load.cached_blocks);

@@ -141,7 +141,7 @@ class Pool {
       element("div", { className: "scroll" }, table));
   }
 
-  show(workers, canScale) {
+  show(workers, canScale, desired) {
     for (const [id, row] of this.#rows) {
       if (workers.some((worker) => worker.id === id)) continue;
       row.node.remove();
@@ -157,7 +157,8 @@ class Pool {
     }
     const ready = workers.filter((worker) => worker.state === "ready").length;
     const leases = workers.reduce((sum, worker) => sum + worker.leases, 0);
-    this.#summary.textContent = `${ready} of ${workers.length} ready, ${leases} placed`;
+    const wish = desired ? `, ${desired} desired` : "";
+    this.#summary.textContent = `${ready} of ${workers.length} ready, ${leases} placed${wish}`;
     this.#stepper.show(workers.length, canScale);
   }
 }
@@ -172,7 +173,7 @@ export class Pools {
     this.#act = act;
   }
 
-  show(workers, canScale) {
+  show(workers, canScale, desired) {
     const roles = Object.keys(WORK).filter((role) => workers.some((worker) => worker.role === role));
     for (const [role, pool] of this.#pools) {
       if (roles.includes(role)) continue;
@@ -185,7 +186,7 @@ export class Pools {
         this.#pools.set(role, pool);
         this.#node.append(pool.node);
       }
-      this.#pools.get(role).show(workers.filter((worker) => worker.role === role), canScale);
+      this.#pools.get(role).show(workers.filter((worker) => worker.role === role), canScale, desired[role]);
     }
   }
 }

@@ -318,7 +318,14 @@ class Member(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., ready: _Optional[bool] = ..., not_ready_reason: _Optional[str] = ..., leases: _Optional[int] = ..., silent_ms: _Optional[int] = ...) -> None: ...
 
 class Fleet(_message.Message):
-    __slots__ = ("members", "ready", "reasons", "queued", "leases", "model", "namespace", "max_model_len", "block_tokens", "router_id", "router_life", "peers", "stale_peers")
+    __slots__ = ("members", "ready", "reasons", "queued", "leases", "model", "namespace", "max_model_len", "block_tokens", "policy", "desired", "decisions", "router_id", "router_life", "peers", "stale_peers")
+    class DesiredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +335,9 @@ class Fleet(_message.Message):
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
     ROUTER_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTER_LIFE_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
@@ -341,11 +351,28 @@ class Fleet(_message.Message):
     namespace: bytes
     max_model_len: int
     block_tokens: int
+    policy: str
+    desired: _containers.ScalarMap[str, int]
+    decisions: _containers.RepeatedCompositeFieldContainer[Decided]
     router_id: str
     router_life: int
     peers: int
     stale_peers: int
-    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., queued: _Optional[int] = ..., leases: _Optional[int] = ..., model: _Optional[str] = ..., namespace: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., router_id: _Optional[str] = ..., router_life: _Optional[int] = ..., peers: _Optional[int] = ..., stale_peers: _Optional[int] = ...) -> None: ...
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., queued: _Optional[int] = ..., leases: _Optional[int] = ..., model: _Optional[str] = ..., namespace: _Optional[bytes] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., policy: _Optional[str] = ..., desired: _Optional[_Mapping[str, int]] = ..., decisions: _Optional[_Iterable[_Union[Decided, _Mapping]]] = ..., router_id: _Optional[str] = ..., router_life: _Optional[int] = ..., peers: _Optional[int] = ..., stale_peers: _Optional[int] = ...) -> None: ...
+
+class Decided(_message.Message):
+    __slots__ = ("request_id", "phase", "worker", "reasons", "age_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    phase: str
+    worker: str
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    age_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., phase: _Optional[str] = ..., worker: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

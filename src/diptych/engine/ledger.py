@@ -11,7 +11,7 @@ If that token ends the sequence, the piece is computed for nothing and its resul
 Pages come back to the pools when the last plan that touches them has been committed or has failed.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,6 +84,8 @@ class Ledger:
         self._reserved: dict[Key, Reservation] = {}
         self._arrivals = 0
         self._tokens_total = 0
+        self._wasted = Counter[str]()  # tokens by why
+        self._tier_query_tokens = 0
         self._steps = 0  # planned
         self._unretired: deque[Plan] = deque()
 
@@ -124,8 +126,9 @@ class Ledger:
         self._queue.enter(entry)
         return True
 
-    def missing(self, key: Key) -> Missing | None:
-        """What a request that is being prepared might find in the cache tier."""
+    def missing(self, key: Key, *, is_again: bool = False) -> Missing | None:
+        """What a request that is being prepared might find in the cache tier. `is_again`: what
+        came was less than was found."""
         entry = self._preparing.get(key)
         request = entry.request if entry else None
         if request is None or request.chain is None:
@@ -137,6 +140,8 @@ class Ledger:
         if local.anchored == usable:
             return None
         chain.name(usable - 1, request.tokens)
+        if not is_again:
+            self._tier_query_tokens += (usable - local.anchored) * limits.grain
         return Missing(request, request.owner, local, tuple(chain.names[:usable]))
 
     def resumptions(self, key: Key) -> list[Resumption]:
@@ -242,6 +247,7 @@ class Ledger:
         request = self._running.pop(key, None) or self._held.pop(key, None) or self._queue.pop(key)
         if request is None:
             return self._preparing.pop(key, None) is not None
+        request.dropped = True
         self._release(request)
         return True
 
@@ -274,6 +280,7 @@ class Ledger:
             request = piece.request
             outcome = next(upcoming) if piece.samples else None
             if request.ended:
+                self._wasted["aborted" if request.dropped else "overrun"] += piece.count
                 continue
             request.written = piece.start + piece.count
             if request.chain is not None:
@@ -296,6 +303,7 @@ class Ledger:
             return []
         self._begin_retire(failed)
         rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
+        self._wasted["failed"] += sum(piece.count for piece in failed.pieces)
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
                 self._pools.lose_swapped(request)
@@ -328,6 +336,11 @@ class Ledger:
             swaps_total=planner.swaps_total,
             resumed_total=planner.resumed_total,
             snapshots_total=planner.snapshots_total,
+            tier_query_tokens_total=self._tier_query_tokens,
+            aborted_tokens_total=self._wasted["aborted"],
+            overrun_tokens_total=self._wasted["overrun"],
+            failed_tokens_total=self._wasted["failed"],
+            recomputed_tokens_total=planner.recomputed_tokens_total,
         )
 
     def check(self) -> None:

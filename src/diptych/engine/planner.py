@@ -70,6 +70,7 @@ class Planner:
         self.brought_tokens_total = Counter[str]()  # of the hits, by tier
         self.resumed_total = 0
         self.snapshots_total = 0
+        self.recomputed_tokens_total = 0  # after preemptions
         self._limits = limits
         self._pools = pools
         self._spare_blocks = pools.blocks.num_blocks // 100  # left free for those that run to grow
@@ -140,8 +141,11 @@ class Planner:
 
     def _preempt(self, request: Request, draft: Draft) -> None:
         del self.running[request.key]
+        written = request.written
         order = self._pools.swap_out(request, draft.step)
-        if order is not None:
+        if order is None:
+            request.lost = written
+        else:
             draft.swap_outs.append(order)
             self.swaps_total += 1
             self.swapping.setdefault(draft.step, []).append(request)
@@ -185,6 +189,8 @@ class Planner:
                 draft.fills.append(SlotFill(request.slot, hit.slot))
             elif hit.length and hit.anchored:
                 draft.loads.append(pools.load(request, hit, draft.step))
+            self.recomputed_tokens_total += max(0, request.lost - hit.length)
+            request.lost = 0
             if request.cached is None:
                 request.cached = hit.length
                 self.query_tokens_total += len(request.generation.prompt)

@@ -49,6 +49,11 @@ class Counts:
     swaps_total: int = 0  # of the preemptions: to host memory; the rest is computed again
     resumed_total: int = 0  # prompts that came with output made elsewhere
     snapshots_total: int = 0  # of them: went on from a copy of their slot
+    tier_query_tokens_total: int = 0  # of prompts that the cache tier was asked for
+    aborted_tokens_total: int = 0  # computed for sequences that had been given up
+    overrun_tokens_total: int = 0  # for sequences that had just ended
+    failed_tokens_total: int = 0  # in steps that broke
+    recomputed_tokens_total: int = 0  # again, after a preemption
 
 
 class EnginePort(Protocol):

@@ -53,6 +53,8 @@ class Request:
     brought: dict[int, str] = field(default_factory=dict)  # blocks that came from a tier, and which
     swapped: SwapCopy | None = None  # where its bytes lie while it has no pages
     ended: bool = False  # nobody waits for its tokens any more
+    dropped: bool = False  # likewise, because it was given up
+    lost: int = 0  # positions that a preemption took, until it is admitted again
     guide: Guide | None = None  # what its output must be; the sampler's, like the rest
     history: History | None = None  # counted tokens; None: nobody has asked
     prompt_logprobs: list[Logprob] | None = None  # of tokens 1, 2, …; None: nobody waits for them

@@ -97,7 +97,7 @@ class Tiering:
         if come is None or come.is_whole:
             return
         # What did not come is not there. Maybe there is an anchor before it.
-        missing = await self._ask(lambda: self._ledger.missing(key))
+        missing = await self._ask(lambda: self._ledger.missing(key, is_again=True))
         if missing is None or missing.local.anchored != found.start:
             return
         end = min(load.first + len(come.blocks), load.blocks - 1)

@@ -1,5 +1,6 @@
 """What a person sees: prefixed log lines, the welcome, the status table."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,8 +70,8 @@ def show_status(status: dict[str, Any], console: Console | None = None) -> None:
     console.print(picture(status))
 
 
-def picture(status: dict[str, Any]) -> Group:
-    """The same as one thing to draw."""
+def picture(status: dict[str, Any], *, num_decisions: int = 0) -> Group:
+    """The same as one thing to draw, and the newest decisions of the router."""
     ready = "ready" if status["ready"] else "NOT READY: " + "; ".join(status["reasons"])
     head = (
         f"{status['base_url']}  model {status['model']}  {ready}\n"
@@ -79,13 +80,41 @@ def picture(status: dict[str, Any]) -> Group:
     )
     troubles = [Text(line, "yellow") for line in _routers(status["routers"])]
     workers = [member for member in status["members"] if member["join"]["num_slots"]]
-    more = ("", _workers(workers)) if workers else ()
+    more = ("", _workers(workers), "", Text(_pools(status, workers))) if workers else ()
     idle = [
         Text(f"{worker['join']['member_id']}: {worker['not_ready_reason']}", "yellow")
         for worker in workers
         if not worker["ready"]
     ]
-    return Group(Text(head), _processes(status), *troubles, *more, *idle)
+    if status.get("policy") == "own_ledger":
+        idle.append(Text("no worker is heard: the router decides by its own ledger", "yellow"))
+    decisions = status.get("decisions", [])[:num_decisions]
+    newest = ("", _decisions(decisions)) if decisions else ()
+    return Group(Text(head), _processes(status), *troubles, *more, *idle, *newest)
+
+
+def _pools(status: dict[str, Any], workers: list[dict[str, Any]]) -> str:
+    """How many workers there are and should be, and where prompts were found."""
+    there = Counter(worker["join"]["role"] for worker in workers)
+    desired = status.get("desired", {})
+    wishes = [f"{role} {n} of {desired.get(role, '?')} desired" for role, n in there.items()]
+    names = ("query_tokens_total", "hit_tokens_total", "brought_tokens_total")
+    asked, hit, brought = (sum(worker["load"][name] for worker in workers) for name in names)
+    found = f"{asked:,} prompt tokens, {_share(hit, asked)} of them cached"
+    return f"{', '.join(wishes)}\n{found}, {_share(brought, asked)} in the cache tier"
+
+
+def _decisions(decisions: list[dict[str, Any]]) -> Table:
+    """Newest first; what does not fit is cut off."""
+    table = Table(box=None, pad_edge=False, width=TABLE_WIDTH)
+    for name in ("decided", "for", "worker", "request"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
+    for each in decisions:
+        age = f"{each['age_s']:.1f} s ago"
+        why = "; ".join(each["reasons"])
+        table.add_row(age, each["phase"], each["worker"], each["request_id"][:12], Text(why))
+    return table
 
 
 def _routers(routers: list[dict[str, Any]]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from diptych.transport.channel import Backoff
 from diptych.transport.tls import Credentials, operator_dial
 
 PERIOD_S = 1.0
+SHOWN_DECISIONS = 8
 
 
 def run(data_dir: Path, given: Credentials | None, *, as_json: bool) -> None:
@@ -54,7 +55,7 @@ async def _draw(found: AsyncIterator[dict[str, Any]]) -> None:
     console.width = max(console.width, TABLE_WIDTH)
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         async for status in found:
-            live.update(picture(status), refresh=True)
+            live.update(picture(status, num_decisions=SHOWN_DECISIONS), refresh=True)
 
 
 async def _print(found: AsyncIterator[dict[str, Any]]) -> None:

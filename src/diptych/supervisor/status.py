@@ -19,9 +19,9 @@ def gather(data_dir: Path, given: Credentials | None = None) -> dict[str, Any] |
     """JSON-ready; None if no platform runs on the folder.
 
     Keys: data_dir, pid, base_url, processes, ready, reasons, model, queued, leases, members (each
-    with join, load, ready, not_ready_reason, leases, silent_s), routers (each with address,
-    router_id, error, queued, leases, peers, stale_peers). Without an answer from any router there
-    are no members and `reasons` says why.
+    with join, load, ready, not_ready_reason, leases, silent_s), policy, desired (workers by role),
+    decisions (the newest), routers (each with address, router_id, error, queued, leases, peers,
+    stale_peers). Without an answer from any router there are no members and `reasons` says why.
     """
     state = State.read(data_dir)
     if state is None:

@@ -35,14 +35,14 @@ def as_is(values: Values) -> Values:
     return values
 
 
-def added(label: str, *only: str) -> Make:
-    """Without a label: added up over its values, or over some of them."""
+def added(label: str, *only: str, without: Collection[str] = ()) -> Make:
+    """Without a label: added up over its values, or over some of them; without others, too."""
 
     def make(values: Values) -> Values:
         sums: defaultdict[tuple[Suffix, tuple[tuple[str, str], ...]], float] = defaultdict(float)
         for suffix, labels, value in values:
             if not only or labels[label] in only:
-                rest = tuple((n, v) for n, v in labels.items() if n != label)
+                rest = tuple((n, v) for n, v in labels.items() if n not in (label, *without))
                 sums[suffix, rest] += value
         return [(suffix, dict(rest), value) for (suffix, rest), value in sums.items()]
 
@@ -108,7 +108,13 @@ OF_WORKERS = (
     Alias("vllm:prefix_cache_queries", m.PROMPT_TOKENS, added("source")),
     Alias("vllm:prefix_cache_hits", m.PROMPT_TOKENS, added("source", "cached")),
     Alias("vllm:num_preemptions", m.PREEMPTIONS, added("how")),
-    Alias("vllm:nixl_xfer_time_seconds", m.KV_TRANSFER_SECONDS, added("result", "ok")),
+    Alias("vllm:external_prefix_cache_queries", m.TIER_QUERY_TOKENS, as_is),
+    Alias("vllm:external_prefix_cache_hits", m.TIER_HIT_TOKENS, added("tier")),
+    Alias(
+        "vllm:nixl_xfer_time_seconds",
+        m.KV_TRANSFER_SECONDS,
+        added("result", "ok", without=("transport", "mode")),
+    ),
     Alias(
         "vllm:nixl_num_failed_transfers",
         m.KV_TRANSFER_SECONDS,

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from diptych.telemetry.endpoint import Page, Query
 
 _FAST_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_RATIOS = (0.1, 0.25, 0.5, 0.7, 0.9, 1.1, 1.4, 2.0, 4.0, 10.0)
 _SLOW_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -80,6 +81,9 @@ PROMPT_TOKENS = _counter(
     "llm_prompt_tokens_total", "Prompt tokens admitted: computed, or cached.", "source"
 )
 GENERATION_TOKENS = _counter("llm_generation_tokens_total", "Tokens sampled.")
+WASTED_TOKENS = _counter(
+    "llm_wasted_tokens_total", "Computed for nothing: aborted, overrun, failed, preempted.", "why"
+)
 RESUMED = _counter(
     "llm_resumed_total", "Sequences begun at a worker that was lost: snapshot, recompute.", "how"
 )
@@ -106,15 +110,23 @@ KV_LAPSED = _counter("llm_kv_lapsed_total", "Tickets whose lease ended before a 
 RESERVATIONS = _gauge("llm_reservations", "Reservations that wait for their Start.")
 KV_TRANSFERS = _gauge("llm_kv_transfers", "KV transfers under way or waiting for their turn.")
 KV_TRANSFER_SECONDS = _histogram(
-    "llm_kv_transfer_seconds", "KV transfers, their commit included.", "result", buckets=_SLOW_S
+    "llm_kv_transfer_seconds", "KV transfers, their commit included.",
+    "result", "transport", "mode", buckets=_SLOW_S,
+)  # fmt: skip
+KV_TRANSFER_BYTES = _counter(
+    "llm_kv_transfer_bytes_total", "Bytes of KV fetched.", "transport", "mode"
 )
-KV_TRANSFER_BYTES = _counter("llm_kv_transfer_bytes_total", "Bytes of KV fetched.")
-KV_CHECKSUM_FAILURES = _counter("llm_kv_checksum_failures_total", "Parts that arrived damaged.")
+KV_CHECKSUM_FAILURES = _counter(
+    "llm_kv_checksum_failures_total", "Parts that arrived damaged, by who gave them.", "source"
+)
 
 # Workers: the cache tier
 
 TIER_HIT_TOKENS = _counter(
     "llm_tier_hit_tokens_total", "Cached prompt tokens that the tier brought: memory, disk.", "tier"
+)
+TIER_QUERY_TOKENS = _counter(
+    "llm_tier_query_tokens_total", "Prompt tokens not here that the tier was asked for."
 )
 TIER_LOAD_SECONDS = _histogram(
     "llm_tier_load_seconds", "Loads of KV: ok, partial, failed.", "result", buckets=_FAST_S
@@ -185,6 +197,37 @@ INDEX_STORES = _gauge("llm_index_stores", "Nodes of the cache tier: followed, or
 INDEX_GAPS = _counter("llm_index_gap_total", "Times that announced changes were missing.")
 INDEX_EVICTED = _counter("llm_index_evicted_total", "Blocks forgotten for want of room.")
 
+# Router: what pools are sized by
+
+DESIRED_WORKERS = _gauge("llm_desired_workers", "Workers that a pool should have.", "pool")
+SLO_PRESSURE = _gauge(
+    "llm_slo_pressure", "P90 of its target: first tokens, gaps; 2 at most, smoothed.", "pool"
+)
+SCALING_ARRIVING = _gauge(
+    "llm_scaling_arriving_tokens_per_second", "Prompt tokens that come in, of a minute."
+)
+SCALING_BACKLOG = _gauge("llm_scaling_backlog_tokens", "Prompt tokens to be computed, known now.")
+SCALING_HITS = _gauge("llm_scaling_hit_share", "Of a minute's prompt tokens, those cached.")
+SCALING_PREFILL_RATE = _gauge(
+    "llm_scaling_prefill_tokens_per_second", "What one worker computes while it computes."
+)
+SCALING_OUTPUT = _gauge("llm_scaling_output_tokens_per_second", "Tokens sampled, of a minute.")
+SCALING_ROWS = _gauge("llm_scaling_rows", "Outputs that decode, or wait for a decode row.")
+SCALING_ROWS_FIT = _gauge(
+    "llm_scaling_rows_per_worker", "Rows that one worker may have at the pace of class normal."
+)
+SCALING_KV = _gauge("llm_scaling_kv_share", "Of the decode workers' blocks, those in use.")
+EXPORT_BLOCKED = _counter(
+    "llm_export_blocked_seconds_total", "Time that prompts were held back for want of decode rows."
+)
+SLOT_WAIT = _counter(
+    "llm_slot_wait_seconds_total", "Waits of prompts whose KV is ready, for a decode row."
+)
+TTFT_ERROR = _histogram(
+    "llm_ttft_predicted_error_ratio", "First tokens: time taken, of that expected.", buckets=_RATIOS
+)
+ROUTE_REASON = _counter("llm_route_reason_total", "Placements, by what decided.", "phase", "reason")
+
 # Gateway
 
 REQUEST_SECONDS = _histogram(
@@ -215,6 +258,7 @@ HTTP_REQUESTS = _counter(
     "llm_http_requests_total", "Requests that are over.", "route", "status", "model"
 )
 HTTP_INFLIGHT = _gauge("llm_http_inflight", "Requests under way.", "route")
+ABORTS = _counter("llm_aborts_total", "Outputs given up before their end, by where.", "stage")
 STREAM_ABORTS = _counter(
     "llm_stream_aborts_total", "Streams that did not end as they should.", "why"
 )

@@ -62,7 +62,7 @@ class House:
         assert record is not None
         load = replace(record.load, **fields)
         assert self.registry.report(worker, record.stream, load, self.now_s)
-        self.dispatcher.reported(replace(record, load=load))
+        self.dispatcher.reported(replace(record, load=load, reported_s=self.now_s))
 
     def want(self, prompt_len: int = 10, deadline_s: float = 60, **fields: Any) -> int:
         want = Want("r", prompt_len=prompt_len, max_new=7, deadline_s=deadline_s, **fields)

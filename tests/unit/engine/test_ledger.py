@@ -6,6 +6,7 @@ import pytest
 from diptych.core.errors import BadRequest, Broken
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
+from diptych.core.sampling import Sampling
 from diptych.core.step import Row
 from diptych.engine.ledger import Ledger
 
@@ -42,6 +43,36 @@ def test_a_held_sequence_keeps_just_the_pages_of_its_prompt_until_it_is_dropped(
     assert ledger.counts().held == 1 and ledger.counts().free_blocks == 62
     assert ledger.drop(generation.key)
     assert ledger.held(generation.key) is None and ledger.counts().free_blocks == 64
+
+
+def test_a_prompt_that_is_given_up_wastes_the_chunk_under_way_and_no_more() -> None:
+    ledger = make_ledger(max_batch_tokens=32)
+    generation = make_generation(prompt_len=200, max_new=10)
+    ledger.submit(generation, hold=True)
+    run_step(ledger)
+    flying = ledger.next_plan()
+    assert ledger.drop(generation.key)
+    ledger.commit(flying, [])
+    assert ledger.next_plan().idle
+    counts = ledger.counts()
+    assert counts.aborted_tokens_total == 32
+    assert (counts.overrun_tokens_total, counts.failed_tokens_total) == (0, 0)
+    assert counts.free_blocks == counts.num_blocks
+
+
+def test_rows_behind_an_end_and_steps_that_break_are_waste_of_other_kinds() -> None:
+    ledger = make_ledger()
+    stops = Sampling(temperature=0, stop_token_ids=(9,))
+    ledger.submit(make_generation("a", prompt_len=9, max_new=10, sampling=stops), hold=False)
+    run_step(ledger)
+    first, second = ledger.next_plan(), ledger.next_plan()
+    assert ledger.commit(first, [9])[0][0].finish is Finish.STOP
+    ledger.commit(second, [7])
+    ledger.submit(make_generation("b", prompt_len=9, max_new=10), hold=False)
+    ledger.fail(ledger.next_plan(), "broken")
+    counts = ledger.counts()
+    assert (counts.overrun_tokens_total, counts.failed_tokens_total) == (1, 9)
+    assert counts.aborted_tokens_total == 0
 
 
 def test_a_held_sequence_that_ends_with_its_first_token_frees_its_pages() -> None:

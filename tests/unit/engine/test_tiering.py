@@ -79,6 +79,9 @@ async def test_another_engine_finds_what_one_has_computed(rng: random.Random) ->
         counts = second.engine.counts()
         assert counts.memory_hit_tokens_total == counts.hit_tokens_total == row.cached_memory
         assert await answer(second, generation("c", prompt)) == expected
+        asked = counts.tier_query_tokens_total
+        assert counts.memory_hit_tokens_total <= asked <= len(prompt)
+        assert second.engine.counts().tier_query_tokens_total == asked  # nothing was missing here
         again = second.rows("c")[0]  # now its own pages hold it
         assert (again.cached_tokens, again.cached_memory) == (row.cached_tokens, 0)
     assert tier.loads == 1

@@ -87,9 +87,9 @@ def named_events() -> Callable[[str], list[tuple[str, Any]]]:
 class Visit:
     """One request driven message by message, so that the client can leave or stop reading."""
 
-    def __init__(self, site: Site, **fields: Any) -> None:
+    def __init__(self, site: Site, *, has_body: bool = True, **fields: Any) -> None:
         self._site = site
-        self._upload = orjson.dumps(site.body(**fields))
+        self._upload = orjson.dumps(site.body(**fields)) if has_body else b""
         self._left = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()

@@ -195,6 +195,17 @@ async def test_a_client_that_leaves_is_an_abort_only_of_a_stream_that_began(
     assert line["fields"]["status"] == (200 if is_started else 499)
 
 
+async def test_a_client_that_leaves_before_anything_runs_left_while_encoding(
+    serve: Any, visit: Any
+) -> None:
+    site = serve(*TEXT)
+    watched(site)
+    client = visit(site, has_body=False)
+    client.leave()
+    await client.over()
+    assert samples(site, "llm_aborts_total") == {'{stage="encode"}': 1}
+
+
 async def test_a_stream_that_fails_is_an_abort_with_its_code(serve: Any, lines: Any) -> None:
     site = serve(*TEXT)
     for number in range(3, 9):  # each attempt gets a little further

@@ -1,5 +1,6 @@
 """Answers of the whole gateway over scripted stations."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -437,3 +438,13 @@ async def test_a_prefix_and_a_constraint_do_not_go_together(serve: Any, fields: 
     assert reply.status_code == 400
     error = reply.json()["error"]
     assert (error["code"], [error["param"]]) == ("conflicting_parameters", list(fields))
+
+
+async def test_answers_say_while_the_router_decides_without_reports(serve: Any) -> None:
+    site = serve("one", EOS)
+    for policy, expected in (("cost", None), ("own_ledger", "own_ledger")):
+        site.fleet = replace(site.fleet, policy=policy)
+        reply = await site.ask()
+        assert (reply.status_code, reply.headers.get("x-diptych-policy")) == (200, expected)
+    streamed = await site.ask(stream=True)
+    assert streamed.headers["x-diptych-policy"] == "own_ledger"

@@ -61,7 +61,11 @@ def test_a_smooth_journey_orders_each_step_once() -> None:
         (on.Reserved(1), []),
         (
             on.Output(1, Station.PREFILL, row(70, cached=4)),
-            [on.Emit((70,), cached_tokens=4), on.Start(1, D1, (70,), b"t", LIMITS.next_token_s)],
+            [
+                on.Emit((70,), cached_tokens=4),
+                on.Start(1, D1, (70,), b"t", LIMITS.next_token_s),
+                on.Report(Phase.HANDOFF, 1),
+            ],
         ),
         (
             on.Output(1, Station.DECODE, row(71)),

@@ -58,14 +58,33 @@ async def test_a_refusal_is_counted_by_status_and_code(serve: Any) -> None:
     assert not any(name.startswith("llm_request_seconds_count") for name in samples)
 
 
-async def test_a_client_that_leaves_ends_its_output_as_cancelled(serve: Any, visit: Any) -> None:
+@pytest.mark.parametrize(
+    ("held", "stage"),
+    [
+        ("queue", "route"), ("first", "prefill"), ("decode_at", "handoff"), ("start", "handoff"),
+        ("token 3", "decode"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_is_counted_by_stage(
+    serve: Any, visit: Any, held: str, stage: str, stream: bool
+) -> None:
     site = serve(*TEXT)
-    site.hops.holds.add("token 3")
-    client = visit(site, stream=True)
-    await site.hops.reached("token 3")
+    site.hops.holds.add(held)
+    client = visit(site, stream=stream)
+    await site.hops.reached(held)
     client.leave()
     await client.over()
-    assert shown(site)['llm_request_seconds_count{result="cancelled"}'] == 1
+    samples = shown(site)
+    assert samples['llm_request_seconds_count{result="cancelled"}'] == 1
+    aborts = {name: n for name, n in samples.items() if name.startswith("llm_aborts_total")}
+    assert aborts == {f'llm_aborts_total{{stage="{stage}"}}': 1}
+
+
+async def test_an_output_that_has_all_it_needs_is_no_abort(serve: Any) -> None:
+    site = serve(*TEXT)
+    await site.ask(stop=["three"])
+    assert not any(name.startswith("llm_aborts_total") for name in shown(site))
 
 
 def test_a_gap_that_a_reader_notices_is_a_stall() -> None:

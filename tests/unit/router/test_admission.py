@@ -114,4 +114,4 @@ def test_retries_are_at_most_a_tenth_of_the_requests_beyond_the_floor() -> None:
 
 def test_a_class_that_is_not_known_is_normal() -> None:
     assert class_of("") == class_of("research") == class_of("normal")
-    assert class_of("interactive").deadline_s == 30.0
+    assert class_of("interactive").gap_target_ms < class_of("normal").gap_target_ms

@@ -32,7 +32,7 @@ from diptych.router.client import (
     status,
 )
 from diptych.router.dispatcher import Dispatcher
-from diptych.router.registry import StreamRegistry
+from diptych.router.registry import Record, StreamRegistry
 from diptych.router.service import RouterService
 from diptych.telemetry.metrics import Metrics
 from diptych.transport.channel import connect
@@ -54,13 +54,15 @@ async def router(listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
 class FakeWorker:
     """A member that reports whatever it is told to."""
 
-    def __init__(self, address: str, member_id: str, *, slots: int = 4, life: int = 1) -> None:
+    def __init__(
+        self, address: str, member_id: str, *, slots: int = 4, blocks: int = 100, life: int = 1
+    ) -> None:
         role = Role(member_id.partition("-")[0])
         join = Join(
             member_id, role, f"{member_id}:1", Incarnation(life), b"n" * 16,
-            model="m", max_model_len=512, block_tokens=16, num_blocks=100, num_slots=slots,
+            model="m", max_model_len=512, block_tokens=16, num_blocks=blocks, num_slots=slots,
         )  # fmt: skip
-        self.load = Load(free_slots=slots, free_blocks=100)
+        self.load = Load(free_slots=slots, free_blocks=blocks)
         self.blocks = BlockLog(capacity=4)
         self.reporter = Reporter(address, join, lambda: self.load, block_log=self.blocks)
         self._task: asyncio.Task[None] | None = None
@@ -210,7 +212,8 @@ async def test_a_full_house_queues_and_a_closed_lease_makes_room() -> None:
 
 
 async def test_a_passed_deadline_is_refused_with_a_time_to_come_back() -> None:
-    async with router() as address, FakeWorker(address, "hybrid-1", slots=1):
+    # With blocks unsaid nobody can foretell that no row will be free in time.
+    async with router() as address, FakeWorker(address, "hybrid-1", slots=1, blocks=0):
         client = RouterClient(address)
         async with await client.place(want()) as first:
             await hear(first)
@@ -387,3 +390,45 @@ async def test_a_second_process_of_one_name_takes_over_and_the_first_is_told() -
             assert "another process joined" in (refusal.value.details() or "")
         finally:
             await channel.close()
+
+
+async def test_who_watches_hears_what_was_decided_and_how_many_workers_there_should_be() -> None:
+    async with router() as address, FakeWorker(address, "hybrid-1") as worker:
+        client = RouterClient(address)
+        async with await client.place(want(request_id="req_1")) as lease:
+            await hear(lease)
+            fleet = await status(address, SOON_S)
+        await client.close()
+        assert (fleet.policy, fleet.desired) == ("cost", {"hybrid": 1})
+        (decided,) = fleet.decisions
+        assert (decided.request_id, decided.worker) == ("req_1", "hybrid-1")
+        assert decided.phase is Phase.PREFILL and "the best of 1" in decided.reasons[1]
+        heard = worker.reporter.fleet
+        assert heard is not None and heard.decisions == ()  # members need not know
+
+
+class Deaf(StreamRegistry):
+    """Hears no reports when the test says so."""
+
+    is_deaf = False
+
+    def drop_silent(self, now_s: float) -> list[Record]:
+        self.is_blind = self.is_deaf
+        return []
+
+
+async def test_members_are_told_when_the_router_begins_to_decide_without_reports() -> None:
+    registry = Deaf()
+    service = RouterService(Dispatcher(registry), registry, Metrics("router"))
+    async with (
+        Server("127.0.0.1:0", [service.register], grace_s=0) as server,
+        FakeWorker(server.address, "hybrid-1") as worker,
+        asyncio.timeout(SOON_S),
+    ):
+        for is_deaf, policy in ((True, "own_ledger"), (False, "cost")):
+            change = asyncio.ensure_future(worker.reporter.fleet_changed())
+            await asyncio.sleep(0)
+            registry.is_deaf = is_deaf
+            worker.report()
+            assert (await change).policy == policy
+    service.stop()

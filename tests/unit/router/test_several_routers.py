@@ -28,6 +28,7 @@ from diptych.router.client import (
     status,
     watch,
 )
+from diptych.router.messages import Decided
 from diptych.router.overview import merge
 from diptych.router.reporters import SETTLED_S, in_order
 from diptych.testing.clock import settle
@@ -229,6 +230,18 @@ async def test_what_is_asked_of_all_routers_adds_up_and_names_who_does_not_answe
             await client.close()
     with pytest.raises(Lost):
         merge({AWAY: Lost("away")})
+
+
+def test_of_pools_the_largest_wish_counts_and_of_decisions_the_newest() -> None:
+    one = Decided("r1", Phase.PREFILL, "prefill-1", age_s=2.0)
+    other = Decided("r2", Phase.DECODE, "decode-1", age_s=0.5)
+    seen = {
+        "a": Fleet(policy="cost", desired={"prefill": 3, "decode": 1}, decisions=(one,)),
+        "b": Fleet(policy="own_ledger", desired={"prefill": 1, "decode": 2}, decisions=(other,)),
+    }
+    whole = merge(seen)
+    assert (whole.desired, whole.policy) == ({"prefill": 3, "decode": 2}, "own_ledger")
+    assert whole.decisions == (other, one)
 
 
 def test_a_member_is_drained_when_all_routers_say_so() -> None:

@@ -14,6 +14,7 @@ from diptych.router.messages import (
     Again,
     BlockChanges,
     BlockTier,
+    Decided,
     DecodeAt,
     Fleet,
     Have,
@@ -111,10 +112,12 @@ def test_malformed_block_changes_are_refused(blocks: pb.BlockChanges) -> None:
 
 def test_a_fleet_survives_the_wire() -> None:
     member = Member(JOIN, LOAD, ready=False, not_ready_reason="draining", leases=2, silent_s=0.5)
+    decided = Decided("r", Phase.DECODE, "decode-1", ("the best of 2 with room",), 1.5)
     life = Incarnation(2**64 - 1)
     fleet = Fleet(
-        (member,), True, ("a", "b"), 3, 4, "m", b"n" * 16, 4096, 128, "router-1", life, 2, 1
-    )
+        (member,), True, ("a", "b"), 3, 4, "m", b"n" * 16, 4096, 128, "router-1", life, 2, 1,
+        policy="own_ledger", desired={"prefill": 2}, decisions=(decided,),
+    )  # fmt: skip
     sent = wire.fleet_to_pb(fleet).SerializeToString()
     assert wire.fleet_from_pb(pb.Fleet.FromString(sent)) == fleet
 

@@ -95,12 +95,23 @@ def test_prompt_tokens_are_told_whole_and_by_source() -> None:
     assert "# TYPE vllm:prompt_tokens_total counter" in metrics.text().decode()
 
 
+def test_what_the_tier_was_asked_for_and_had_is_the_external_cache() -> None:
+    metrics = worker()
+    hits = {"memory": 20, "disk": 5}
+    metrics.pull(lambda: [m.TIER_HIT_TOKENS.at(number, tier) for tier, number in hits.items()])
+    metrics.pull(lambda: [m.TIER_QUERY_TOKENS.at(40)])
+    assert shown(metrics) == {
+        "vllm:external_prefix_cache_queries_total": 40,
+        "vllm:external_prefix_cache_hits_total": 25,
+    }
+
+
 def test_transfers_that_failed_are_counted_and_not_timed() -> None:
     metrics = worker()
     seconds = metrics.histogram(m.KV_TRANSFER_SECONDS)
-    seconds.labels("ok").observe(0.3)
+    seconds.labels("ok", "grpc", "full_state").observe(0.3)
     for result in ("worker_lost", "worker_lost", "ticket_gone", "cancelled"):
-        seconds.labels(result).observe(9)
+        seconds.labels(result, "grpc", "full_state").observe(9)
     found = shown(metrics)
     assert found["vllm:nixl_num_failed_transfers_total"] == 3
     assert found["vllm:nixl_xfer_time_seconds_count"] == 1

@@ -36,6 +36,7 @@ async def test_a_snapshot_has_members_queue_gateway_and_decisions(admin_with: An
             events = admin.watch.stream()
             seen = await hear(events)
             assert (seen["ready"], seen["can_scale"], seen["gateway_id"]) == (False, False, "g")
+            assert (seen["policy"], seen["desired"]) == ("cost", {"decode": 1})
             assert seen["router"] == {"address": address, "live": True}
             [shown] = seen["members"]
             assert shown["incarnation"] == "0000000000c0ffee"
