@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from diptych.core.blocks import part_hash
+from diptych.core.errors import Misconfigured
 from diptych.core.ids import BlockHash
 from diptych.router.simulation.workers import Job
 
@@ -27,6 +28,20 @@ def read(path: Path, limit: int | None = None, *, whole_blocks: bool = True) -> 
         rows = _mooncake(file, whole_blocks) if ".jsonl" in path.name else _azure(file)
         jobs = [job for job, _ in zip(rows, range(limit or 10**9), strict=False)]
     return sorted(jobs, key=lambda job: job.at_s)
+
+
+def load(path: Path, limit: int) -> list[Job]:
+    """The same for people: Misconfigured if there is no trace, or it is none."""
+    try:
+        jobs = read(path, limit)
+    except OSError as error:
+        raise Misconfigured(f"{path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
+        message = f"{path} is no trace; expected Mooncake's JSON lines (.jsonl) or Azure's table"
+        raise Misconfigured(message) from error
+    if not jobs:
+        raise Misconfigured(f"{path} has no requests")
+    return jobs
 
 
 def _mooncake(lines: Iterator[str], whole_blocks: bool) -> Iterator[Job]:

@@ -413,6 +413,20 @@ def replay(
         raise typer.Exit(FAILED_EXIT)
 
 
+@routers.command()
+def plan(
+    trace: Annotated[Path, typer.Option("--trace", help="in Mooncake's form, or Azure's (.csv)")],
+    limit: Annotated[int, typer.Option(min=1, help="requests, from its beginning")] = 4000,
+) -> None:
+    """How many workers recorded traffic needs, by the router's formulas in virtual time."""
+    from diptych.router.simulation import sizes, traces
+
+    found = sizes.needed(traces.load(trace, limit))
+    for role, count in found.sizes.items():
+        print(f"{role}: {count} workers, {found.most[role]} at the most")
+    print(f"first tokens: p90 {found.p90_ms:.0f} ms; {found.refused} requests refused")
+
+
 @app.command()
 def prefill(
     ctx: typer.Context,
