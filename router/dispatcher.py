@@ -444,11 +444,12 @@ class Dispatcher:
             again.code,
             again.why,
         )
-        if again.code not in BUSY_CODES:
-            self.breakers.failed(failed, now_s, lease)
-            entry = replace(entry, was_let_down=True)
-        self._candidates.suspect(failed, now_s)
         record = self._registry.find(failed)
+        if again.code not in BUSY_CODES:
+            entry = replace(entry, was_let_down=True)
+            if record is not None:  # else its next life would pay for this one
+                self.breakers.failed(failed, now_s, lease)
+        self._candidates.suspect(failed, now_s)
         was_told_to_go = record is not None and record.load.draining
         if again.code == DEATH and not was_told_to_go:
             entry = replace(entry, deaths=entry.deaths.another(phase))

@@ -7,7 +7,6 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -124,49 +123,56 @@ class Ends:
         self.at[over[0].stays[-1].phase] += over[0].result == "cancelled"
 
 
-async def come_and_go(it: Cluster, every_s: float, draw: random.Random) -> None:
-    """Add or kill a worker every so often; one of each role is always left."""
-    while True:
-        await asyncio.sleep(every_s)
-        roles = Counter(name.partition("-")[0] for name in it.workers)
-        dispensable = [name for name in it.workers if roles[name.partition("-")[0]] > 1]
-        missing = [name for name in NAMES if name not in it.workers]
-        if dispensable and (draw.random() < 0.5 or not missing):
-            await it.kill(draw.choice(dispensable))
-        else:
-            await it.add(draw.choice(missing), SCRIPT)
+async def come_or_go(it: Cluster, script: Script, draw: random.Random) -> None:
+    """Add or kill a worker; one of each role is always left."""
+    roles = Counter(name.partition("-")[0] for name in it.workers)
+    dispensable = [name for name in it.workers if roles[name.partition("-")[0]] > 1]
+    missing = [name for name in NAMES if name not in it.workers]
+    if dispensable and (draw.random() < 0.5 or not missing):
+        await it.kill(draw.choice(dispensable))
+    else:
+        await it.add(draw.choice(missing), script)
 
 
-async def live_through(num_requests: int, a_second: int, every_s: float) -> Ends:
-    ends = Ends()
+async def live_through(
+    num_requests: int, script: Script, *, at_once: int, every: int, gap_s: float = 0.0
+) -> Ends:
+    """Requests, and before each so many of them a worker that comes or goes."""
+    ends, draw, places = Ends(), random.Random("churn"), asyncio.Semaphore(at_once)
     async with cluster(DEADLINES) as it:
         for name in FIRST:
-            await it.add(name, SCRIPT)
-        churning = asyncio.create_task(come_and_go(it, every_s, random.Random("churn")))
+            await it.add(name, script)
+
+        async def follow(number: int) -> None:
+            try:
+                await ends.follow(it, number)
+            finally:
+                places.release()
+
         async with asyncio.TaskGroup() as requests:
             for number in range(num_requests):
-                requests.create_task(ends.follow(it, number))
-                await asyncio.sleep(1 / a_second)
-        churning.cancel()
-        with suppress(asyncio.CancelledError):
-            await churning
+                await places.acquire()
+                if number % every == every - 1:
+                    await come_or_go(it, script, draw)
+                requests.create_task(follow(number))
+                await asyncio.sleep(gap_s)
         await it.settled(within_s=2 * BASELINE_S)
+    assert ends.right + sum(ends.failed.values()) == num_requests
     return ends
 
 
 async def test_r10_requests_that_live_through_constant_joining_and_killing_all_end() -> None:
-    ends = await live_through(300, a_second=100, every_s=0.15)
-    assert ends.right + sum(ends.failed.values()) == 300
-    assert ends.retried > 10
+    ends = await live_through(300, SCRIPT, at_once=24, every=12)
+    assert ends.retried > 10, ends
     assert ends.right > 270, ends
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_r10_fifteen_hundred_requests_while_a_worker_comes_or_goes_every_second() -> None:
-    ends = await live_through(1500, a_second=30, every_s=1.0)
-    assert ends.right + sum(ends.failed.values()) == 1500
-    assert ends.retried > 50
+    slow = replace(SCRIPT, step_s=0.03, num_slots=16, num_blocks=400)
+    ends = await live_through(1500, slow, at_once=100, every=30, gap_s=1 / 30)
+    assert ends.retried > 50, ends
     assert ends.right > 1450, ends
 
 

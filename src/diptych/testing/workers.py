@@ -112,11 +112,11 @@ async def decode_worker(
     service = DecodeService(engine, identity, puller)
     relay.to.append(service.on_step)
     server = Server("127.0.0.1:0", [service.register], grace_s=0, credentials=credentials)
-    async with _serving(engine, server):
-        try:
+    try:
+        async with _serving(engine, server):
             yield Worker(service, engine, server, _rank(identity, server), relay.to)
-        finally:
-            await puller.close()
+    finally:
+        await puller.close()
 
 
 def _scripted(script: Script | None) -> Make:

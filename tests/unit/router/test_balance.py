@@ -250,6 +250,24 @@ def test_a_worker_that_is_only_busy_does_not_trip_its_breaker() -> None:
     assert house.dispatcher.breakers.num_open(house.now_s) == 0
 
 
+def test_r10_a_worker_that_has_started_again_does_not_pay_for_its_former_life() -> None:
+    house = House("prefill-1", "decode-1")
+    leases = [house.want() for _ in range(TRIP_AFTER)]
+    house.answers()
+    for lease in leases:
+        house.progress(lease, LAST_CHUNK)
+    assert all(isinstance(answer, DecodeAt) for answer in house.answers().values())
+    house.leave("decode-1")
+    for lease in leases:  # gateways tell it a moment later
+        house.again(lease, "decode-1", Have.TICKET, code=DEATH)
+    assert house.answers() == {}
+    house.now_s += 0.1
+    house.join("decode-1")
+    answers = house.answers()
+    assert {worker_of(answers[lease]) for lease in leases} == {"decode-1"}
+    assert house.dispatcher.breakers.num_open(house.now_s) == 0
+
+
 def test_r2_a_worker_that_falls_silent_is_out_within_five_seconds_and_the_others_serve() -> None:
     house = House("hybrid-1", "hybrid-2", "hybrid-3", slots=64)
     given = [house.want() for _ in range(30)]
