@@ -14,6 +14,8 @@ import httpx
 import orjson
 import pytest
 
+from diptych.core.phases import Role
+from diptych.router.client import status
 from diptych.testing.platform import MODEL, Platform
 
 ANSWER = {"thinking": {"type": "disabled"}}
@@ -161,12 +163,23 @@ async def undisturbed(running: Platform) -> Fleet:
     return Fleet(running, bodies, expected)
 
 
+async def until_another_is_left(running: Platform) -> None:
+    """Workers may start more slowly than they are killed; without any, nothing is promised."""
+    async with asyncio.timeout(90):
+        while True:
+            seen = await status(running.state["router"], 5.0)
+            if sum(member.join.role is Role.DECODE for member in seen.members) > 1:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def strike(fleet: Fleet, times: int) -> int:
     """So many kills, each under all streams; how many streams were struck."""
     struck = 0
     async with httpx.AsyncClient(base_url=fleet.running.base_url, timeout=60) as http:
         client = Client(fleet.running, http)
         for number in range(times):
+            await until_another_is_left(fleet.running)
             dice = random.Random(f"kill {number}")
             at = dice.randrange(1, MAX_TOKENS - 4)
             reads = [Read(until=at) for _ in fleet.bodies]
