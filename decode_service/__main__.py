@@ -139,6 +139,7 @@ def _join(settings: WorkerSettings, engine: EnginePort, identity: Identity) -> J
         num_slots=counts.num_slots,
         pid=os.getpid(),
         keep_tokens=engine.keep_tokens,
+        is_deterministic=settings.deterministic,
     )
 
 

@@ -8,7 +8,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from diptych.core.blocks import chain
-from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Expired, Lost, Refused
+from diptych.core.errors import (
+    NOT_FETCHED,
+    TICKET_GONE,
+    BadRequest,
+    DiptychError,
+    Expired,
+    Lost,
+    Refused,
+)
 from diptych.core.ids import BlockHash, WorkerId
 from diptych.core.request import Generation
 from diptych.core.ticket import Ticket, unseal
@@ -82,8 +90,9 @@ class Puller:
     async def fetch(self, sealed: bytes, generation: Generation, pages: Pages) -> None:
         """Fill the pages with the ticket's KV and make it ours.
 
-        Lost with TICKET_GONE when the prompt must be computed again; Refused when ticket and
-        request or worker do not belong together. No byte is written after it returned or raised.
+        Lost when the prompt must be computed again: with TICKET_GONE its lease is over, with
+        NOT_FETCHED holder and we cannot exchange it. Refused when ticket and request or worker do
+        not belong together. No byte is written after it returned or raised.
         """
         ticket = unseal(sealed, self._secret)
         check(ticket, generation, self._engine.namespace, self._engine.layout.grain)
@@ -155,9 +164,9 @@ class Puller:
                         len(missing),
                         error.code,
                     )
-                    if tries == TRIES or error.code == TICKET_GONE or loop.time() > retry_until_s:
-                        await _give_up(holder, sealed, ticket, error)
                     missing = tuple(name for name in missing if name not in receiver.done)
+                    if tries == TRIES or error.code == TICKET_GONE or loop.time() > retry_until_s:
+                        await _give_up(holder, sealed, ticket, missing, error)
                     await asyncio.sleep(backoff.failed())
                 else:
                     transfer.size_bytes += pulled.size_bytes
@@ -236,21 +245,36 @@ async def _commit(holder: HolderClient, sealed: bytes, ticket: Ticket) -> None:
     try:
         is_ours = await holder.commit(sealed)
     except (Lost, Expired) as error:  # maybe freed, maybe not: unusable either way
-        raise _gone(ticket, f"commit failed: {error.message}") from error
+        raise _not_fetched(ticket, (), error) from error
     if not is_ours:
         raise _gone(ticket, "it lapsed before the commit")
 
 
 async def _give_up(
-    holder: HolderClient, sealed: bytes, ticket: Ticket, error: DiptychError
+    holder: HolderClient,
+    sealed: bytes,
+    ticket: Ticket,
+    missing: Sequence[BlockHash],
+    error: DiptychError,
 ) -> None:
     """Let a holder that answers free the KV; say that the prompt must be computed again."""
+    if error.code == TICKET_GONE:
+        raise _gone(ticket, error.message) from error
     if isinstance(error, BadFrame):
         try:
             await holder.abort(sealed, error.code)
         except (Lost, Expired) as unreachable:
             log.info("abort failed request=%s code=%s", ticket.key, unreachable.code)
-    raise _gone(ticket, error.message) from error
+    raise _not_fetched(ticket, missing, error) from error
+
+
+def _not_fetched(ticket: Ticket, missing: Sequence[BlockHash], error: DiptychError) -> Lost:
+    blocks = ticket.hashes or (ticket.tail_hash,)
+    arrived = len(set(blocks).difference(missing))
+    return Lost(
+        f"{arrived} of {len(blocks)} blocks arrived from {ticket.worker_id} ({error.code})",
+        code=NOT_FETCHED,
+    )
 
 
 def _gone(ticket: Ticket, why: str) -> Lost:

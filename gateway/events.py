@@ -164,13 +164,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Ask the router for the next attempt."""
+    """Ask the router for the next attempt.
+
+    `partner` holds the KV that the failed worker could not fetch: the fault lies between them.
+    """
 
     attempt: int
     failed_worker: str
     why: str
     left: Left
     code: str  # of the error
+    kind: str  # its class
+    partner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,14 @@ class Lease(Protocol):
     ) -> None: ...
 
     async def again(
-        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+        self,
+        attempt: int,
+        failed_worker: str,
+        why: str,
+        have: Have,
+        code: str = "",
+        kind: str = "",
+        partner: str = "",
     ) -> None: ...
 
     async def close(self) -> None: ...

@@ -14,6 +14,7 @@ the client sees a pause and neither a gap nor a repeat.
 from dataclasses import dataclass
 
 from diptych.core.errors import (
+    NOT_FETCHED,
     TICKET_GONE,
     BadRequest,
     Broken,
@@ -22,8 +23,9 @@ from diptych.core.errors import (
     Lost,
     NotFound,
     Overloaded,
+    Refused,
 )
-from diptych.core.ids import Rank, WorkerId
+from diptych.core.ids import Rank
 from diptych.core.phases import Finish, Phase
 from diptych.core.step import Row
 from diptych.gateway import events as on
@@ -32,6 +34,8 @@ from diptych.gateway.events import Effect, Event, Left, Station
 
 MAX_ATTEMPTS = 3
 REPORT_EVERY_TOKENS = 128
+KV_GONE = (TICKET_GONE, NOT_FETCHED)  # the prompt must be computed again
+UNPAIRED = (NOT_FETCHED, Refused.default_code)  # of a Start with a ticket: nobody's own fault
 
 
 @dataclass(slots=True)
@@ -67,7 +71,6 @@ class Journey:
         self.is_over = False
         self._prefill = _Prefill()
         self._decode = _Decode()
-        self._fetched_in_vain: set[WorkerId] = set()  # decode workers that lost a ticket
         self._known: dict[tuple[Station, int], Rank] = {}  # who may know the request
         self._timers = Timers()
         self._patience_s = 0.0  # until when it may wait for a worker to have room
@@ -248,15 +251,15 @@ class Journey:
         rank = self._decode.rank
         if rank is None:
             return []
-        has_ticket = self._prefill.rank is not None and not self._decode.has_rows
-        is_gone = error.code == TICKET_GONE
-        left = Left.TICKET if has_ticket and not is_gone else self._left_over()
+        holder = None if self._decode.has_rows else self._prefill.rank
+        is_gone = error.code in KV_GONE
+        left = Left.TICKET if holder is not None and not is_gone else self._left_over()
         if isinstance(error, Overloaded) and not self._decode.has_rows:
             return self._wait_for_room(error, rank, left, now_s)
-        if is_gone and rank.worker_id not in self._fetched_in_vain:
-            self._fetched_in_vain.add(rank.worker_id)
-            rank = self._prefill.rank  # it has lost the KV; twice, the fault is who fetches
-        return self._retry(error, rank, left, now_s)
+        if error.code == TICKET_GONE:
+            return self._retry(error, self._prefill.rank, left, now_s)  # it has lost the KV
+        is_between = self._decode.is_started and error.code in UNPAIRED
+        return self._retry(error, rank, left, now_s, holder if is_between else None)
 
     # Trying again
 
@@ -265,15 +268,20 @@ class Journey:
         return Left.TOKENS if self.output else Left.NOTHING
 
     def _retry(
-        self, error: DiptychError, rank: Rank | None, left: Left, now_s: float
+        self,
+        error: DiptychError,
+        rank: Rank | None,
+        left: Left,
+        now_s: float,
+        partner: Rank | None = None,
     ) -> list[Effect]:
         """A station let us down: the next attempt, or the end if there were too many."""
-        is_known = error.code == TICKET_GONE and self._prefill.attempt < self.attempt
+        is_known = error.code in KV_GONE and self._prefill.attempt < self.attempt
         self._failures += not is_known  # the loss that took an old ticket along was counted
         if isinstance(error, BadRequest | NotFound) or self._failures >= MAX_ATTEMPTS:
             return self._over([on.Fail(error)])
         self._patience_s = now_s + self._limits.replace_s
-        return self._open_attempt(error, rank, left, now_s, now_s)
+        return self._open_attempt(error, rank, left, now_s, now_s, partner)
 
     def _wait_for_room(
         self, error: DiptychError, rank: Rank | None, left: Left, now_s: float
@@ -284,7 +292,13 @@ class Journey:
         return self._open_attempt(error, rank, left, now_s, now_s + pause_s)
 
     def _open_attempt(
-        self, error: DiptychError, rank: Rank | None, left: Left, now_s: float, again_s: float
+        self,
+        error: DiptychError,
+        rank: Rank | None,
+        left: Left,
+        now_s: float,
+        again_s: float,
+        partner: Rank | None = None,
     ) -> list[Effect]:
         effects = self._cancel([Station.DECODE] if left is Left.TICKET else list(Station))
         self.attempt += 1
@@ -294,8 +308,15 @@ class Journey:
             self._enter(Phase.ROUTE, self._patience_s)
         elif self.phase is Phase.HANDOFF:
             self._enter_handoff(now_s)
-        worker = rank.worker_id if rank else ""
-        self._again = on.Again(self.attempt, worker, error.message, left, error.code)
+        self._again = on.Again(
+            self.attempt,
+            rank.worker_id if rank else "",
+            error.message,
+            left,
+            error.code,
+            error.kind,
+            partner.worker_id if partner else "",
+        )
         self._timers.set(Timer.AGAIN, again_s)
         return [*effects, *self._ask_again(now_s)]
 

@@ -350,5 +350,5 @@ async def _say(lease: Lease, effect: on.Report | on.Again) -> None:
     match effect:
         case on.Report(phase, tokens, last):
             await lease.progress(phase, tokens, last)
-        case on.Again(attempt, worker, why, left, code):
-            await lease.again(attempt, worker, why, Have[left.name], code)
+        case on.Again(attempt, worker, why, left, code, kind, partner):
+            await lease.again(attempt, worker, why, Have[left.name], code, kind, partner)

@@ -8,8 +8,10 @@ from diptych.config import RouterSettings, addresses_of, secrets_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 from diptych.router import decisions
+from diptych.router.canary import Canaries
 from diptych.router.decisions import Difference, Recorder
 from diptych.router.dispatcher import Dispatcher
+from diptych.router.pairs import Pairs
 from diptych.router.peers import Peers
 from diptych.router.registry import StreamRegistry
 from diptych.router.service import RouterService
@@ -21,6 +23,9 @@ from diptych.telemetry.metrics import Metrics
 from diptych.transport import tls
 from diptych.transport.membership import Announced, Membership, addresses_in
 from diptych.transport.server import Server, stop_signals
+from diptych.transport.session import SessionPool
+
+CANARY_UNUSED_S = 5.0  # then a canary's session ends
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +41,16 @@ async def _serve(settings: RouterSettings) -> None:
     metrics = Metrics(Role.ROUTER)
     registry = StreamRegistry()
     recorder = Recorder(settings.decisions_file) if settings.decisions_file else None
+    pairs = Pairs(must_prove=settings.canary == "on")
     dial = tls.dial_of(credentials)
+    pool = SessionPool(settings.router_id, unused_s=CANARY_UNUSED_S, dial=dial)
+    canaries = Canaries(pairs, pool)
     life = new_life()
     on_decision = recorder.record if recorder else None
-    dispatcher = Dispatcher(registry, on_decision=on_decision, seed=life)
+    dispatcher = Dispatcher(registry, on_decision=on_decision, seed=life, pairs=pairs)
     sharing = Sharing(dispatcher, life)
-    service = RouterService(dispatcher, registry, metrics, sharing, settings.router_id)
+    trying = canaries if pairs.must_prove else None
+    service = RouterService(dispatcher, registry, metrics, sharing, settings.router_id, trying)
     peers = Peers(addresses_of(settings.peers), sharing, service.wake, dial=dial)
     stores = addresses_of(settings.stores)
     news = StoreNews(dispatcher.index, dial=dial)
@@ -67,6 +76,7 @@ async def _serve(settings: RouterSettings) -> None:
             for task in work:
                 task.cancel()
     service.stop()
+    await canaries.close()
     await news.close()
     if recorder is not None:
         recorder.close()

@@ -6,13 +6,15 @@ direction.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 
-from diptych.core.ids import WorkerId
+from diptych.core.ids import Incarnation, WorkerId
 from diptych.router.queue import BATCH, NORMAL, URGENT
 
 DEATH = "worker_lost"  # the code of a connection that broke: core/errors.py, Lost
+BROKEN = "Broken"  # the class of an engine's own failure on a request
 POISON = "poison_request"
 BLOCK_S = 600.0
 BLOCKED_LIMIT = 10_000
@@ -123,16 +125,33 @@ class Breakers:
 
 
 @dataclass(frozen=True, slots=True)
+class Death:
+    """A worker died under a request, as its gateway saw it; or its engine failed on it."""
+
+    phase: str
+    worker: WorkerId
+    life: Incarnation | None  # None: it was gone already, or the engine says so itself
+    at_s: float
+
+
+def is_death(code: str, kind: str) -> bool:
+    """Whether an attempt's end may be the request's fault; whoever was busy or left is not."""
+    return kind == BROKEN or (code == DEATH and kind in ("", "Lost"))
+
+
+@dataclass(frozen=True, slots=True)
 class Deaths:
-    """How often a request's worker died under it, by phase."""
+    """Of one request's workers."""
 
-    by_phase: dict[str, int] = field(default_factory=dict)
+    all: tuple[Death, ...] = ()
 
-    def another(self, phase: str) -> "Deaths":
-        return replace(self, by_phase={**self.by_phase, phase: self.by_phase.get(phase, 0) + 1})
+    def another(self, death: Death) -> "Deaths":
+        return Deaths((*self.all, death))
 
-    def is_poison(self, phase: str) -> bool:
-        return self.by_phase.get(phase, 0) > DEATHS_ALLOWED
+    def is_poison(self, phase: str, lives: Callable[[Death], bool]) -> bool:
+        """`lives(death)`: the worker was heard since, so that only the link to it had died."""
+        same = [death for death in self.all if death.phase == phase and not lives(death)]
+        return len(same) > DEATHS_ALLOWED
 
 
 class Blocked:

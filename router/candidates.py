@@ -8,6 +8,7 @@ from diptych.core.phases import Role
 from diptych.router.admission import Breakers
 from diptych.router.estimates import Estimates
 from diptych.router.ledger import Entry, Ledger
+from diptych.router.pairs import Pairs
 from diptych.router.policy import Candidate
 from diptych.router.registry import Record, StreamRegistry
 
@@ -26,11 +27,13 @@ class Candidates:
         ledger: Ledger,
         estimates: Estimates,
         breakers: Breakers,
+        pairs: Pairs,
     ) -> None:
         self._registry = registry
         self._ledger = ledger
         self._estimates = estimates
         self._breakers = breakers
+        self._pairs = pairs
         self._suspects: dict[WorkerId, float] = {}
         self._heard_s: dict[WorkerId, float] = {}  # when prompts there last made progress
         self._free_s: dict[WorkerId, float] = {}  # when last chunks there should be computed
@@ -103,12 +106,18 @@ class Candidates:
                 self._made.pop(worker, None)
             self._passing.clear()
             self._now_s = now_s
-        for worker in self._ledger.touched:
-            self._made.pop(worker, None)
-        self._ledger.touched.clear()
+        for touched in (self._ledger.touched, self._pairs.touched):
+            for worker in touched:
+                self._made.pop(worker, None)
+            touched.clear()
 
     def workers(self) -> Iterator[Record]:
         """All that take requests."""
+        unready = self._pairs.unready
+        return (record for record in self.present() if record.join.member_id not in unready)
+
+    def present(self) -> Iterator[Record]:
+        """Those, and who has not shown yet that it can."""
         for record in self._registry.records():
             if record.join.role is not Role.GATEWAY and not record.load.draining:
                 yield record
@@ -147,6 +156,7 @@ class Candidates:
             last_assigned=standing.last_assigned,
             has_failed=is_tripped or (failed_s is not None and record.joined_s <= failed_s),
             is_back=not is_tripped and (failed_s is None or record.reported_s > failed_s),
+            bad_partners=self._pairs.bad_partners(worker),
         )
 
     def queue_ms(self, worker: WorkerId, now_s: float) -> float:

@@ -13,6 +13,7 @@ from diptych.router.decisions import Decision
 from diptych.router.estimates import Estimates
 from diptych.router.forecast import Room
 from diptych.router.ledger import Entry, Ledger, Stage
+from diptych.router.pairs import Pairs
 from diptych.router.policy import Ask, Choice, Wait, Why, choose_decode, choose_prefill
 from diptych.router.prefix_index import NOTHING, Overlap, PrefixIndex
 from diptych.router.registry import StreamRegistry
@@ -30,12 +31,13 @@ class Chooser:
         registry: StreamRegistry,
         ledger: Ledger,
         breakers: Breakers,
+        pairs: Pairs,
         on_decision: Callable[[Decision], None] | None,
         seed: int = 0,
     ) -> None:
         self.index = PrefixIndex()
         self.estimates = Estimates()
-        self.candidates = Candidates(registry, ledger, self.estimates, breakers)
+        self.candidates = Candidates(registry, ledger, self.estimates, breakers, pairs)
         self.is_stale = False  # another router was not heard lately
         self._registry = registry
         self._ledger = ledger
@@ -162,6 +164,7 @@ class Chooser:
             waiting=self._num_waiting,
             promised_ms=dict(self._promised_ms),
             may_wait=self._promises < PROMISES,
+            holder=(entry.prefill or "") if entry.stage is Stage.HANDOFF else "",
             draw=_mix(self._draws),
             is_blind=self._registry.is_blind,
             is_stale=self.is_stale,

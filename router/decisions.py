@@ -131,6 +131,7 @@ def _candidate(fields: dict[str, Any]) -> Candidate:
             "role": Role(fields["role"]),
             "namespace": bytes.fromhex(fields["namespace"]),
             "costs": Costs(**fields["costs"]),
+            "bad_partners": tuple(fields.get("bad_partners", ())),
         }
     )
 

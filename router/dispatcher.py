@@ -11,7 +11,6 @@ from dataclasses import replace
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Phase, Role
 from diptych.router.admission import (
-    DEATH,
     POISON,
     Blocked,
     Breakers,
@@ -23,6 +22,7 @@ from diptych.router.chooser import Chooser
 from diptych.router.decisions import Decision
 from diptych.router.demand import Demand
 from diptych.router.explained import Explained
+from diptych.router.failures import BUSY_CODES, Failures
 from diptych.router.forecast import Forecast, Room
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.messages import (
@@ -40,6 +40,7 @@ from diptych.router.messages import (
     SkipTo,
     Want,
 )
+from diptych.router.pairs import Pairs
 from diptych.router.policy import Choice, Wait, Why, find_path
 from diptych.router.prefix_index import Missing, keys_of
 from diptych.router.queue import FairQueue, Queue, Waiting
@@ -52,7 +53,6 @@ NOBODY_WAIT_S = 8.0  # without any worker of a role: longer than a restart, shor
 HANDOFF_WAIT_S = 20.0  # for a decode row; prefill's lease on the KV is 30 s
 LOOK_PAST = 16  # requests that wait for somebody else than the rest does, per dispatch
 RETRY_WAIT_S = 10.0  # at least, however long ago the first attempt came
-BUSY_CODES = ("no_capacity", "queue_timeout", "draining", "ticket_gone", "cancelled")  # no faults
 
 __all__ = ["SUSPECT_S", "Answer", "Dispatcher"]
 
@@ -69,7 +69,9 @@ class Dispatcher:
         queue_limit: int = QUEUE_LIMIT,
         on_decision: Callable[[Decision], None] | None = None,
         seed: int = 0,
+        pairs: Pairs | None = None,
     ) -> None:
+        self.pairs = pairs or Pairs()
         self.ledger = Ledger()
         self.prompts = FairQueue(queue_limit)
         self.handoffs = Queue(queue_limit)
@@ -78,10 +80,11 @@ class Dispatcher:
         self.blocked = Blocked()
         self._budget = RetryBudget()
         self._registry = registry
-        self.chooser = Chooser(registry, self.ledger, self.breakers, on_decision, seed)
+        self.chooser = Chooser(registry, self.ledger, self.breakers, self.pairs, on_decision, seed)
         self.index = self.chooser.index
         self.estimates = self.chooser.estimates
         self._candidates = self.chooser.candidates
+        self._failures = Failures(registry, self.breakers, self._candidates, self.pairs)
         self._untold: list[int] = []  # leases that do not know yet that they wait
         self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
         self._leases = 0
@@ -146,7 +149,7 @@ class Dispatcher:
         self.demand.closed(lease)
         phase = entry.phase_of(WorkerId(again.failed_worker))
         if again.failed_worker:
-            entry = self._failed(lease, entry, again, phase, now_s)
+            entry = self._failures.take(lease, entry, again, phase, now_s)
         self._let_go(lease, entry)
         entry = replace(
             entry, attempt=again.attempt, decode=None, is_decoding=False, hit=0, work_us=0
@@ -155,13 +158,14 @@ class Dispatcher:
             again.have is Have.TICKET
             and entry.prefill is not None
             and self._registry.find(entry.prefill) is not None
+            and self.pairs.has_partner(entry.prefill)
         )
         if is_ticket_alive:
             entry = replace(entry, stage=Stage.HANDOFF)
         else:
             entry = replace(entry, stage=Stage.WAITING, prefill=None, computed=0, is_hybrid=False)
         self.ledger.update(lease, entry)
-        if entry.deaths.is_poison(phase):
+        if self._failures.is_poison(entry, phase):
             self.blocked.add(entry.want.fingerprint, now_s)
             log.error("poison request=%s phase=%s", entry.want.request_id, phase)
             self._refuse(lease, POISON, f"its worker died twice at {phase}")
@@ -191,6 +195,7 @@ class Dispatcher:
         join, worker = record.join, record.rank.worker_id
         if join.role is not Role.GATEWAY:
             self.ledger.report(worker, record.load, join.num_blocks)
+            self.pairs.heard(record.rank, record.load)
             self.estimates.reported(worker, join.role, join.incarnation, record.load)
             life, now_s = join.incarnation, record.reported_s
             self.demand.reported(worker, join.role, life, record.load, now_s)
@@ -210,6 +215,7 @@ class Dispatcher:
         self._looked_s = now_s
         for record in self._registry.drop_silent(now_s):
             log.warning("member is silent, dropped member=%s", record.join.member_id)
+        self.pairs.expire(now_s)
         self._expire(now_s)
         self.prompts.age(now_s)
         self._serve(self.handoffs, now_s)
@@ -226,6 +232,7 @@ class Dispatcher:
         times = [
             self._registry.next_silence_s(),
             self.breakers.next_close_s(self._looked_s),
+            self.pairs.next_expiry_s(),
             self.prompts.next_deadline_s(),
             self.handoffs.next_deadline_s(),
         ]
@@ -239,11 +246,15 @@ class Dispatcher:
         """Everybody, and whether a request can be served."""
         workers = list(self._candidates.workers())
         path = find_path([self._candidates.of(record, None, now_s) for record in workers])
+        reasons: tuple[str, ...] = ()
+        if path.namespace is None:
+            lacking = (f"{worker}: {why}" for worker, why in sorted(self.pairs.unready.items()))
+            reasons = (*self._missing(now_s), *lacking)
         able = [r.join for r in workers if r.join.namespace == path.namespace]
         return Fleet(
             members=tuple(self._member(record, now_s) for record in self._registry.records()),
             ready=path.namespace is not None,
-            reasons=path.reasons,
+            reasons=reasons,
             queued=len(self.prompts) + len(self.handoffs),
             leases=len(self.ledger.entries),
             model=able[0].model if able else "",
@@ -311,7 +322,15 @@ class Dispatcher:
         for waiting in list(queue):
             if now_s >= max(waiting.arrived_s, since_s) + NOBODY_WAIT_S:
                 queue.remove(waiting.lease)
-                self._refuse(waiting.lease, "no_capacity", outcome.message)
+                message = outcome.message
+                if queue is self.prompts and self.pairs.unready:
+                    message = "; ".join(self._missing(now_s)) or "no worker is proven yet"
+                self._refuse(waiting.lease, "no_capacity", message)
+
+    def _missing(self, now_s: float) -> tuple[str, ...]:
+        """What would make a path of all that are here, were they ready."""
+        present = self._candidates.present()
+        return find_path([self._candidates.of(record, None, now_s) for record in present]).reasons
 
     def _place(self, lease: int, entry: Entry, choice: Choice, now_s: float) -> None:
         rank, attempt = choice.rank, entry.attempt
@@ -425,6 +444,7 @@ class Dispatcher:
                 self.breakers.succeeded(worker)
         if entry.prefill is not None:
             self._candidates.ended(entry.prefill, now_s)
+            self._failures.handed_over(entry.prefill, entry.decode, now_s)
         if entry.is_hybrid and not entry.is_decoding and entry.decode is not None:
             self.estimates.expects_hit(entry.decode, entry.hit)
             self._candidates.heard(entry.decode, now_s)
@@ -432,28 +452,6 @@ class Dispatcher:
         self.ledger.update(
             lease, replace(entry, prefill=released, is_decoding=True, new_tokens=tokens)
         )
-
-    def _failed(self, lease: int, entry: Entry, again: Again, phase: str, now_s: float) -> Entry:
-        failed = WorkerId(again.failed_worker)
-        log.info(
-            "attempt failed request=%s attempt=%d worker=%s have=%s code=%s why=%s",
-            entry.want.request_id,
-            entry.attempt,
-            failed,
-            again.have.name.lower(),
-            again.code,
-            again.why,
-        )
-        record = self._registry.find(failed)
-        if again.code not in BUSY_CODES:
-            entry = replace(entry, was_let_down=True)
-            if record is not None:  # else its next life would pay for this one
-                self.breakers.failed(failed, now_s, lease)
-        self._candidates.suspect(failed, now_s)
-        was_told_to_go = record is not None and record.load.draining
-        if again.code == DEATH and not was_told_to_go:
-            entry = replace(entry, deaths=entry.deaths.another(phase))
-        return replace(entry, avoid={**entry.avoid, failed: now_s})
 
     def _is_extra(self, again: Again) -> bool:
         """Whether a prompt is computed again because of a failure, before anything was said."""
@@ -471,19 +469,23 @@ class Dispatcher:
             self.breakers.forget(worker)
             self.chooser.forget(worker)
             self.demand.forget(worker)
+            self.pairs.left(worker)
             return
+        self.pairs.joined(record.rank, record.join)
         for lease, entry in list(self.ledger.entries.items()):
             # Resumed before its worker was back: only now is it known what the worker runs.
             if not entry.namespace and member_id in (entry.prefill, entry.decode):
                 self.ledger.update(lease, _running_on(entry, record.join))
 
     def _member(self, record: Record, now_s: float) -> Member:
-        own = self.ledger.standing(WorkerId(record.join.member_id)).own
+        worker = record.rank.worker_id
+        own = self.ledger.standing(worker).own
+        lack = "draining" if record.load.draining else self.pairs.unready.get(worker, "")
         return Member(
             join=record.join,
             load=record.load,
-            ready=not record.load.draining,
-            not_ready_reason="draining" if record.load.draining else "",
+            ready=not lack,
+            not_ready_reason=lack,
             leases=own.held + own.rows,
             silent_s=max(0.0, now_s - record.reported_s),
         )

@@ -71,11 +71,21 @@ class Lease:
         self._ups.put_nowait(Progress(phase, tokens, last_chunk_started))
 
     async def again(
-        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+        self,
+        attempt: int,
+        failed_worker: str,
+        why: str,
+        have: Have,
+        code: str = "",
+        kind: str = "",
+        partner: str = "",
     ) -> None:
-        """Open the next attempt; `code` is that of the error which ended the last one."""
+        """Open the next attempt; `code` and `kind` are those of the error that ended the last one.
+
+        `partner`: whose KV the failed worker could not fetch.
+        """
         self._attempt = attempt
-        self._ups.put_nowait(Again(attempt, failed_worker, why, have, code))
+        self._ups.put_nowait(Again(attempt, failed_worker, why, have, code, kind, partner))
 
     async def close(self) -> None:
         """End the lease; the router forgets the request. Twice is once."""

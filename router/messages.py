@@ -61,13 +61,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Opens attempt `attempt` after `failed_worker` ("" = nobody's fault) let the last one down."""
+    """Opens attempt `attempt` after `failed_worker` ("" = nobody's fault) let the last one down.
+
+    With a `partner` (the prompt's holder) the fault is between the two, and neither's own.
+    """
 
     attempt: int
     failed_worker: str
     why: str
     have: Have
-    code: str = ""  # core/errors.py's: tells a death from a worker that is only busy
+    code: str = ""  # core/errors.py's, like `kind`: tells a death from a worker that is only busy
+    kind: str = ""
+    partner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,7 @@ class Join:
     http_address: str = ""  # a gateway's public address
     metrics_address: str = ""  # of /metrics, a worker's /trace, too; "" = not served
     keep_tokens: int = 0  # the last tokens of a prompt so many are computed whatever is cached
+    is_deterministic: bool = False  # one prompt, one answer, by all workers of the namespace
 
 
 @dataclass(frozen=True, slots=True)

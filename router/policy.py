@@ -58,6 +58,7 @@ class Ask:
     waiting: int = 0  # prompts in the router's queue
     promised_ms: Mapping[str, float] = field(default_factory=dict)  # work of those that wait for it
     may_wait: bool = True  # for a busy worker that will be done sooner than all with room
+    holder: str = ""  # the prefill worker that holds the prompt's KV
     draw: int = 0  # 64 random bits
     is_blind: bool = False  # load reports are missing everywhere
     is_stale: bool = False  # another router was not heard lately
@@ -98,6 +99,7 @@ class Candidate:
     last_assigned: int = 0
     has_failed: bool = False  # this request, or any in the last seconds
     is_back: bool = False  # it gave a sign of life since
+    bad_partners: tuple[str, ...] = ()  # workers with whom it cannot exchange KV now
 
     @property
     def decode_slots_left(self) -> int:
@@ -174,6 +176,7 @@ def choose_prefill(
     ]
     if not able:
         return Wait(Why.NOBODY, "; ".join(find_path(candidates).reasons) or "no prefill worker")
+    able = [c for c in able if _partners(c, decoders)] or able
     will_have_row = {
         namespace: _will_have_row(
             [d for d in decoders if d.namespace == namespace], ask.capacity, pending(namespace)
@@ -184,7 +187,10 @@ def choose_prefill(
     def has_room(c: Candidate) -> bool:
         if c.role is not Role.PREFILL:
             return _has_row(c, ask.capacity)
-        return _has_prompt_room(c, ask.prompt_len) and will_have_row[c.namespace]
+        follows = will_have_row[c.namespace]
+        if follows and c.bad_partners and (partners := _partners(c, decoders)):
+            follows = _will_have_row(partners, ask.capacity, pending(c.namespace))
+        return _has_prompt_room(c, ask.prompt_len) and follows
 
     able += [c for c in decoders if c.role is Role.DECODE and _may_skip(c, ask, able)]
     crowd = (ask.waiting + sum(c.prompts for c in able)) / len(able)
@@ -214,6 +220,7 @@ def choose_decode(candidates: Sequence[Candidate], namespace: bytes, ask: Ask) -
     ]
     if not able:
         return Wait(Why.NOBODY, "no decode worker for this model, layout and numerics")
+    able = [c for c in able if ask.holder not in c.bad_partners] or able
 
     def has_room(c: Candidate) -> bool:
         return _has_row(c, ask.capacity) and _keeps_pace(c, ask)
@@ -298,6 +305,14 @@ def _explain_decode(c: Candidate, ask: Ask, score: Score) -> str:
 
 
 # Gates
+
+
+def _partners(c: Candidate, decoders: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Who may take a prompt over from it; itself, if it needs nobody."""
+    if c.role is not Role.PREFILL or not c.bad_partners:
+        return (c,)
+    bad = c.bad_partners
+    return [d for d in decoders if d.namespace == c.namespace and d.rank.worker_id not in bad]
 
 
 def _may_skip(c: Candidate, ask: Ask, prefill: Sequence[Candidate]) -> bool:

@@ -16,6 +16,7 @@ from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import BadRequest, Expired, Lost, NotFound, Refused
 from diptych.core.phases import Role
 from diptych.router import wire
+from diptych.router.canary import Canaries
 from diptych.router.dispatcher import Answer, Dispatcher
 from diptych.router.messages import (
     Again,
@@ -35,6 +36,7 @@ from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
 from diptych.router.sharing import Sharing
 from diptych.router.signals import Scale, readings
+from diptych.router.trials import Blame, Verdict
 from diptych.telemetry import metrics as m
 from diptych.telemetry.logs import request_id_var
 from diptych.transport.tls import check_claim
@@ -62,6 +64,7 @@ class RouterService(pb_grpc.RouterServicer):
         metrics: m.Metrics,
         sharing: Sharing | None = None,
         router_id: str = "",
+        canaries: Canaries | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._sharing = sharing or Sharing(dispatcher)
@@ -79,6 +82,11 @@ class RouterService(pb_grpc.RouterServicer):
         self._refusals = metrics.counter(m.ROUTER_REFUSED)
         self._scale = Scale(dispatcher)
         dispatcher.on_first_token = metrics.histogram(m.TTFT_ERROR).observe
+        self._verdicts = metrics.counter(m.CANARIES)
+        self._seen_version = 0  # of who is ready
+        self._canaries = canaries
+        if canaries is not None:
+            canaries.on_verdict = self._tried_out
         metrics.pull(self._readings)
         registry.watch(lambda _member, _record: self._tell_fleet())
 
@@ -273,6 +281,13 @@ class RouterService(pb_grpc.RouterServicer):
         if self._policy != policy:
             log.warning("policy changed policy=%s", self._policy)
             self._tell_fleet()
+        pairs = self._dispatcher.pairs
+        if pairs.version != self._seen_version:
+            self._seen_version = pairs.version
+            self._tell_fleet()
+        if pairs.is_stirred and self._canaries is not None:
+            pairs.is_stirred = False
+            self._canaries.wake()
         for lease, answer in self._dispatcher.outbox:
             if (answers := self._answers.get(lease)) is not None:
                 answers.put_nowait(answer)
@@ -288,6 +303,11 @@ class RouterService(pb_grpc.RouterServicer):
         if wake_s is not None:
             self._timer = asyncio.get_running_loop().call_at(max(wake_s, now_s), self._pump)
 
+    def _tried_out(self, verdict: Verdict) -> None:
+        result = {None: "ok", Blame.NOBODY: "busy"}.get(verdict.blame, "failed")
+        self._verdicts.labels(result).inc()
+        self._pump()
+
     def _readings(self) -> Iterator[m.Reading]:
         dispatcher = self._dispatcher
         yield m.ROUTER_LEASES.at(len(dispatcher.ledger.entries))
@@ -299,6 +319,10 @@ class RouterService(pb_grpc.RouterServicer):
         yield m.ROUTER_PEERS.at(stale, "stale")
         yield m.ROUTER_BREAKERS.at(dispatcher.breakers.num_open(_now_s()))
         yield m.ROUTER_BLOCKED.at(len(dispatcher.blocked))
+        yield m.PAIRS_BAD.at(dispatcher.pairs.num_bad)
+        if dispatcher.pairs.must_prove:
+            for proven, is_ok in dispatcher.pairs.states():
+                yield m.CANARY_OK.at(is_ok, proven)
         index = dispatcher.index
         yield m.INDEX_BLOCKS.at(len(index))
         for tier, name in _TIER_NAMES.items():

@@ -45,14 +45,16 @@ def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
                     phase=phase, tokens=tokens, last_chunk_started=last_chunk_started
                 )
             )
-        case Again(attempt, failed_worker, why, have, code):
+        case Again():
             return pb.PlaceUp(
                 again=pb.Again(
-                    attempt=attempt,
-                    failed_worker=failed_worker,
-                    why=why,
-                    have=have.name,
-                    code=code,
+                    attempt=message.attempt,
+                    failed_worker=message.failed_worker,
+                    why=message.why,
+                    have=message.have.name,
+                    code=message.code,
+                    kind=message.kind,
+                    partner=message.partner,
                 )
             )
 
@@ -71,7 +73,15 @@ def place_up_from_pb(message: pb.PlaceUp) -> PlaceUp:
                 have = Have(again.have)
             except ValueError:
                 raise BadRequest(f"again.have: unknown value {again.have}") from None
-            return Again(again.attempt, again.failed_worker, again.why, have, again.code)
+            return Again(
+                again.attempt,
+                again.failed_worker,
+                again.why,
+                have,
+                again.code,
+                again.kind,
+                again.partner,
+            )
         case _:
             raise BadRequest("Place: a message without a body")
 
@@ -141,6 +151,7 @@ def join_to_pb(join: Join) -> pb.Join:
         http_address=join.http_address,
         metrics_address=join.metrics_address,
         keep_tokens=join.keep_tokens,
+        is_deterministic=join.is_deterministic,
     )
 
 
@@ -168,6 +179,7 @@ def join_from_pb(join: pb.Join) -> Join:
         http_address=join.http_address,
         metrics_address=join.metrics_address,
         keep_tokens=join.keep_tokens,
+        is_deterministic=join.is_deterministic,
     )
 
 

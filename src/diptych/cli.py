@@ -378,6 +378,7 @@ def router(
     decisions_file: Annotated[
         str | None, _option("--decisions-file", "FILE", config.RouterSettings)
     ] = None,
+    canary: Annotated[str | None, _option("--canary", "on|off", config.RouterSettings)] = None,
     metrics_listen: MetricsListen = None,
     metrics_alias: MetricsAlias = None,
     station_ca: StationCa = None,

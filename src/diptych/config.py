@@ -269,6 +269,9 @@ class RouterSettings(ServingSettings):
     decisions_file: Path | None = Field(
         None, description="record every decision here, for `diptych router replay`"
     )
+    canary: Literal["on", "off"] = Field(
+        "on", description="workers serve once a small request has come through them"
+    )
 
 
 class Public(Common):

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
+from diptych.core.errors import (
+    NOT_FETCHED,
+    TICKET_GONE,
+    BadRequest,
+    DiptychError,
+    Lost,
+    Overloaded,
+    Refused,
+)
 from diptych.core.ids import Incarnation, Key
 from diptych.core.phases import Finish
 from diptych.core.request import Generation
@@ -287,8 +295,8 @@ async def test_a_flipped_bit_is_noticed_and_the_ticket_given_up(chain: Chain) ->
     part = holdings.read(unseal(ticket, SECRET), unseal(ticket, SECRET).hashes[1])
     part.payload[17] ^= 4
     error = await start_failure(chain, after(generation, token), ticket)
-    assert isinstance(error, Lost) and error.code == TICKET_GONE
-    assert "checksum" in error.message
+    assert isinstance(error, Lost) and error.code == NOT_FETCHED
+    assert error.message == "1 of 2 blocks arrived from prefill-1 (frame_checksum)"
 
 
 async def test_every_transfer_says_how_it_went() -> None:
@@ -307,7 +315,7 @@ async def test_every_transfer_says_how_it_went() -> None:
     held_bytes = 64 // layout.grain * layout.block_bytes + layout.slot_bytes
     assert (good.result, good.damaged) == ("ok", 0)
     assert held_bytes <= good.size_bytes < held_bytes + 1024  # and what frames add
-    assert (flipped.result, flipped.damaged) == (TICKET_GONE, TRIES)
+    assert (flipped.result, flipped.damaged) == (NOT_FETCHED, TRIES)
     assert all(0 < transfer.took_s < 5 for transfer in told)
 
 
@@ -330,7 +338,7 @@ async def test_f2_p3_a_prefill_worker_killed_in_mid_transfer_loses_the_ticket_on
         await chain.prefill.server.stop(0)
         with pytest.raises(Lost) as caught:
             await rows(call)
-        assert caught.value.code == TICKET_GONE
+        assert caught.value.code == NOT_FETCHED
         await settle(chain.decode.is_at_baseline)
 
 

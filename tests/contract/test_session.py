@@ -420,6 +420,24 @@ async def test_draining_refuses_new_requests_and_waits_for_old_ones() -> None:
         await settle(lambda: decode.service.sessions.num_sessions == 0)
 
 
+async def test_f21_a_worker_that_was_told_to_end_has_left_and_one_that_was_killed_is_lost() -> None:
+    async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
+        for end, code in (
+            (lambda: decode.service.sessions.drain(0.05), "worker_left"),
+            (lambda: decode.server.stop(0), "worker_lost"),
+        ):
+            long = DecodeClient(pool).open(decode.rank, Key(code, 1))
+            await long.start(request(code, max_new=400), None, 5.0)
+            rows = aiter(long)
+            await anext(rows)
+            await end()
+            with pytest.raises(Lost) as caught:
+                [row async for row in rows]
+            assert caught.value.code == code
+            decode.service.sessions._is_stopping = False
+            decode.service.sessions._closed.clear()
+
+
 async def test_who_stands_aside_serves_what_comes_and_hands_back_what_stays_too_long() -> None:
     async with decode_worker(script=Script(step_s=0.01)) as decode, pool_of() as pool:
         sessions = decode.service.sessions

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from diptych.router.trials import NEW_TOKENS
 from diptych.telemetry import metrics as m
 from diptych.telemetry.aliases import OF_GATEWAYS, OF_WORKERS
 from diptych.testing.collector import Collector, Received, collector
@@ -131,15 +132,18 @@ def test_one_request_adds_up_over_all_processes(running: Platform) -> None:
     prompt_tokens = found['llm_tokens_total{role="gateway",type="input"}']
     answers = found['llm_request_seconds_count{result="ok",role="gateway"}']
     assert answers == 3  # one more: the supervisor's question
+    assert found['llm_canary_ok{role="router",worker="decode-1"}'] == 1
+    canaries = found['llm_canaries_total{result="ok",role="router"}']  # nobody's requests
     computed = found['llm_prompt_tokens_total{role="prefill",source="computed"}']
     cached = found['llm_prompt_tokens_total{role="prefill",source="cached"}']
-    assert computed + cached == prompt_tokens
+    assert computed + cached == prompt_tokens + canaries * 192
     assert cached == found['llm_tokens_total{role="gateway",type="cached"}']
-    assert found['llm_generation_tokens_total{role="prefill"}'] == answers
-    sampled = found['llm_generation_tokens_total{role="decode"}']
+    assert found['llm_generation_tokens_total{role="prefill"}'] == answers + canaries
+    sampled = found['llm_generation_tokens_total{role="decode"}'] - canaries * (NEW_TOKENS - 1)
     assert sampled + answers == found['llm_tokens_total{role="gateway",type="output"}']
     moved, how = 'mode="full_state",', 'role="decode",transport="grpc"'
-    assert found[f'llm_kv_transfer_seconds_count{{{moved}result="ok",{how}}}'] == answers
+    transfers = found[f'llm_kv_transfer_seconds_count{{{moved}result="ok",{how}}}']
+    assert transfers == answers + canaries
     assert found[f"llm_kv_transfer_bytes_total{{{moved}{how}}}"] > 0
     assert found['llm_router_queue_seconds_count{class="normal",role="router"}'] == answers
     assert found['llm_ttft_predicted_error_ratio_count{role="router"}'] == answers
@@ -164,7 +168,7 @@ def test_a_trace_shows_both_workers_on_one_clock(running: Platform, tmp_path: Pa
     assert sorted(names.values()) == ["decode-1", "prefill-1"]
     lines = [(e["id"], names[e["pid"]], e["ph"], e["ts"]) for e in events if e["ph"] in "be"]
     requests = {line[0] for line in lines}
-    assert len(requests) == 3
+    assert len(requests) == 4  # a canary's, too
     for request in requests:
         at_s = {(worker, phase): ts for name, worker, phase, ts in lines if name == request}
         assert at_s["prefill-1", "b"] < at_s["decode-1", "b"] < at_s["decode-1", "e"]

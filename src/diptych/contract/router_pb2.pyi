@@ -82,18 +82,22 @@ class Progress(_message.Message):
     def __init__(self, phase: _Optional[str] = ..., tokens: _Optional[int] = ..., last_chunk_started: _Optional[bool] = ...) -> None: ...
 
 class Again(_message.Message):
-    __slots__ = ("attempt", "failed_worker", "why", "have", "code")
+    __slots__ = ("attempt", "failed_worker", "why", "have", "code", "kind", "partner")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FAILED_WORKER_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTNER_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     failed_worker: str
     why: str
     have: Have
     code: str
-    def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ..., code: _Optional[str] = ...) -> None: ...
+    kind: str
+    partner: str
+    def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ..., code: _Optional[str] = ..., kind: _Optional[str] = ..., partner: _Optional[str] = ...) -> None: ...
 
 class PlaceDown(_message.Message):
     __slots__ = ("attempt", "queued", "prefill", "skip", "decode", "refused")
@@ -176,7 +180,7 @@ class ReportUp(_message.Message):
     def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., blocks: _Optional[_Union[BlockChanges, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address", "metrics_address", "keep_tokens")
+    __slots__ = ("member_id", "role", "address", "incarnation", "namespace", "layout_hash", "model", "max_model_len", "block_tokens", "num_blocks", "num_slots", "pid", "http_address", "metrics_address", "keep_tokens", "is_deterministic")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +196,7 @@ class Join(_message.Message):
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     METRICS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KEEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IS_DETERMINISTIC_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     role: str
     address: str
@@ -207,7 +212,8 @@ class Join(_message.Message):
     http_address: str
     metrics_address: str
     keep_tokens: int
-    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., keep_tokens: _Optional[int] = ...) -> None: ...
+    is_deterministic: bool
+    def __init__(self, member_id: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., namespace: _Optional[bytes] = ..., layout_hash: _Optional[bytes] = ..., model: _Optional[str] = ..., max_model_len: _Optional[int] = ..., block_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_slots: _Optional[int] = ..., pid: _Optional[int] = ..., http_address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., keep_tokens: _Optional[int] = ..., is_deterministic: _Optional[bool] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("running", "waiting", "free_blocks", "free_slots", "tickets", "reservations", "pulls", "sessions", "streams", "tokens_total", "draining", "cached_blocks", "swapped", "preparing", "query_tokens_total", "hit_tokens_total", "preemptions_total", "busy_us_total", "steps_total", "prompt_rows_total", "prompt_pairs_total", "decode_rows_total", "decode_context_total", "brought_tokens_total", "loads_total", "load_us_total")

@@ -13,6 +13,8 @@ DiptychError
 """
 
 TICKET_GONE = "ticket_gone"  # Lost with this code: the prompt must be computed again
+NOT_FETCHED = "kv_not_fetched"  # likewise: holder and fetcher could not exchange it
+WORKER_LEFT = "worker_left"  # Lost with this code: it was told to end, and did not die
 CANCELLED = "cancelled"  # Refused with this code: the caller gave the request up before it arrived
 
 
@@ -36,6 +38,11 @@ class DiptychError(Exception):
         self.code = code or self.default_code
         self.param = param
         self.retry_after_s = retry_after_s
+
+    @property
+    def kind(self) -> str:
+        """Its class in the tree above; finer ones are private."""
+        return next(c.__name__ for c in type(self).__mro__ if c.__module__ == __name__)
 
 
 class BadRequest(DiptychError):

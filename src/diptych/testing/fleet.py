@@ -1,4 +1,4 @@
-"""A real router on loopback, and members that only pretend."""
+"""A real router on loopback, and members: those that only pretend, and scripted workers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,15 +10,18 @@ from typing import Any
 from diptych.core.ids import Incarnation, Rank, WorkerId
 from diptych.core.phases import Role
 from diptych.engine.port import EnginePort
+from diptych.router.canary import Canaries
 from diptych.router.client import Drain, Join, Load, Reporters
 from diptych.router.dispatcher import Dispatcher
 from diptych.router.ledger import Standing
+from diptych.router.pairs import Pairs
 from diptych.router.peers import Peers
 from diptych.router.registry import Record, StreamRegistry
 from diptych.router.service import RouterService
 from diptych.router.sharing import Sharing
 from diptych.telemetry.metrics import Metrics
 from diptych.transport.server import Server
+from diptych.transport.session import SessionPool
 from diptych.transport.tls import Credentials, dial_of
 
 SOON_S = 20.0
@@ -58,10 +61,13 @@ class RunningRouter:
 
 @asynccontextmanager
 async def router(
-    listen: str = "127.0.0.1:0", credentials: Credentials | None = None
+    listen: str = "127.0.0.1:0",
+    credentials: Credentials | None = None,
+    *,
+    pairs: Pairs | None = None,
 ) -> AsyncIterator[str]:
-    """Its address; stopped without a grace at the end."""
-    async with running_router(listen, credentials=credentials) as made:
+    """Its address; stopped without a grace at the end. It runs canaries if workers must prove."""
+    async with running_router(listen, credentials=credentials, pairs=pairs) as made:
         yield made.address
 
 
@@ -70,13 +76,18 @@ async def running_router(
     listen: str = "127.0.0.1:0",
     router_id: str = "router-1",
     credentials: Credentials | None = None,
+    pairs: Pairs | None = None,
 ) -> AsyncIterator[RunningRouter]:
     """The same with all that can be seen from inside."""
     registry = StreamRegistry()
-    dispatcher = Dispatcher(registry, seed=hash(router_id))
+    pairs = pairs or Pairs()
+    dispatcher = Dispatcher(registry, seed=hash(router_id), pairs=pairs)
     sharing = Sharing(dispatcher)
-    service = RouterService(dispatcher, registry, Metrics("router"), sharing, router_id)
-    peers = Peers((), sharing, service.wake, dial=dial_of(credentials))
+    dial = dial_of(credentials)
+    canaries = Canaries(pairs, SessionPool(router_id, dial=dial))
+    trying = canaries if pairs.must_prove else None
+    service = RouterService(dispatcher, registry, Metrics("router"), sharing, router_id, trying)
+    peers = Peers((), sharing, service.wake, dial=dial)
     async with Server(listen, [service.register], grace_s=0, credentials=credentials) as server:
         made = RunningRouter(server.address, dispatcher, registry, sharing, peers, server)
 
@@ -89,6 +100,7 @@ async def running_router(
         listening.cancel()
         with suppress(asyncio.CancelledError):
             await listening
+        await canaries.close()
     service.stop()
 
 
@@ -142,7 +154,12 @@ async def member(routers: str, member_id: str, *, slots: int = 4) -> AsyncIterat
 
 @asynccontextmanager
 async def reporting(
-    routers: str, role: Role, engine: EnginePort | None = None, rank: Rank | None = None
+    routers: str,
+    role: Role,
+    engine: EnginePort | None = None,
+    rank: Rank | None = None,
+    *,
+    is_deterministic: bool = False,
 ) -> AsyncIterator[Reporters]:
     """A scripted worker, or a gateway, that reports to all routers; it leaves at the end."""
     join = Join("gateway-1", role)
@@ -152,7 +169,7 @@ async def reporting(
         join = Join(
             rank.worker_id, role, rank.address, rank.incarnation, engine.namespace,
             engine.layout.digest, "m", engine.max_model_len, engine.layout.grain,
-            counts.num_blocks, counts.num_slots,
+            counts.num_blocks, counts.num_slots, is_deterministic=is_deterministic,
         )  # fmt: skip
         load = partial(_load, engine)
     reporters = Reporters(routers, join, load)

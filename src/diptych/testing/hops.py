@@ -183,7 +183,14 @@ class _Lease:
             self._place_decode()
 
     async def again(
-        self, attempt: int, failed_worker: str, why: str, have: Have, code: str = ""
+        self,
+        attempt: int,
+        failed_worker: str,
+        why: str,
+        have: Have,
+        code: str = "",
+        kind: str = "",
+        partner: str = "",
     ) -> None:
         self._hops.agains.append((attempt, have))
         self._attempt = attempt

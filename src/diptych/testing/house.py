@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from diptych.core.ids import Incarnation
+from diptych.core.ids import Incarnation, Rank
 from diptych.core.phases import Role
 from diptych.router.decisions import Decision
 from diptych.router.dispatcher import Answer, Dispatcher
@@ -19,6 +19,7 @@ from diptych.router.messages import (
     SkipTo,
     Want,
 )
+from diptych.router.pairs import Pairs
 from diptych.router.registry import Record, StreamRegistry
 
 
@@ -32,11 +33,17 @@ class House:
         queue_limit: int = 100,
         on_decision: Callable[[Decision], None] | None = None,
         seed: int = 0,
+        must_prove: bool = False,
     ) -> None:
         self.now_s = 100.0
         self.registry = StreamRegistry()
+        self.pairs = Pairs(must_prove=must_prove)
         self.dispatcher = Dispatcher(
-            self.registry, queue_limit=queue_limit, on_decision=on_decision, seed=seed
+            self.registry,
+            queue_limit=queue_limit,
+            on_decision=on_decision,
+            seed=seed,
+            pairs=self.pairs,
         )
         self.streams = 0
         for worker in workers:
@@ -71,9 +78,24 @@ class House:
     def progress(self, lease: int, progress: Progress) -> None:
         self.dispatcher.progress(lease, progress, self.now_s)
 
-    def again(self, lease: int, failed: str, have: Have, attempt: int = 2, code: str = "") -> None:
-        again = Again(attempt, failed, "test", have, code)
+    def again(
+        self,
+        lease: int,
+        failed: str,
+        have: Have,
+        attempt: int = 2,
+        code: str = "",
+        kind: str = "",
+        partner: str = "",
+    ) -> None:
+        again = Again(attempt, failed, "test", have, code, kind, partner)
         self.dispatcher.again(lease, again, self.now_s)
+
+    def rank(self, worker: str) -> Rank:
+        """Its present life."""
+        record = self.registry.find(worker)
+        assert record is not None
+        return record.rank
 
     def answers(self, after_s: float = 0.0) -> dict[int, Answer]:
         self.now_s += after_s

@@ -68,8 +68,9 @@ class Link:
     back: Way = field(default_factory=Way)
     cut_after: int | None = None  # bytes back in all; then every connection breaks, once
     num_cuts: int = 0
+    _is_closed: bool = False
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-    _pumps: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def bytes_back(self) -> int:
@@ -86,6 +87,13 @@ class Link:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect on; whoever comes while it is dropping waits for ever."""
+        if self._is_closed:
+            writer.transport.abort()
+            return
+        accepting = asyncio.current_task()
+        assert accepting is not None
+        self._tasks.add(accepting)
+        accepting.add_done_callback(self._tasks.discard)
         self._writers.add(writer)
         host, port = self.target.rsplit(":", 1)
         try:
@@ -99,8 +107,8 @@ class Link:
             (self.back, there_reader, writer),
         ):
             task = asyncio.create_task(self._pump(way, source, target))
-            self._pumps.add(task)
-            task.add_done_callback(self._pumps.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def cut(self) -> None:
         """Break every connection."""
@@ -110,10 +118,13 @@ class Link:
         self._writers.clear()
 
     async def close(self) -> None:
-        self.cut()
-        for task in list(self._pumps):
+        """Break them for good, those that are being made, too."""
+        self._is_closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.cut()
 
     async def _pump(
         self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -15,6 +15,7 @@ from diptych.decode_service.service import DecodeService
 from diptych.engine.port import EnginePort
 from diptych.prefill_service.service import PrefillService
 from diptych.testing.scripted import Script, ScriptedEngine
+from diptych.transport.channel import Dial
 from diptych.transport.server import Server
 from diptych.transport.session_server import Identity
 from diptych.transport.tls import Credentials, dial_of
@@ -95,8 +96,9 @@ async def decode_worker(
     renew_every_s: float = 5.0,
     on_transfer: Callable[[Transfer], None] = lambda transfer: None,
     credentials: Credentials | None = None,
+    dial: Dial | None = None,
 ) -> AsyncIterator[Worker[DecodeService]]:
-    """A decode worker; stopped without a grace at the end, as if killed."""
+    """A decode worker; stopped without a grace at the end, as if killed. It `dial`s holders."""
     relay = _Relay()
     engine = (make or _scripted(script))(relay)
     identity = _identity(name, engine)
@@ -107,7 +109,7 @@ async def decode_worker(
         silence_s=silence_s,
         renew_every_s=renew_every_s,
         on_transfer=on_transfer,
-        dial=dial_of(credentials),
+        dial=dial or dial_of(credentials),
     )
     service = DecodeService(engine, identity, puller)
     relay.to.append(service.on_step)

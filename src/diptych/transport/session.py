@@ -14,7 +14,7 @@ import grpc.aio
 
 from diptych.contract import worker_pb2 as pb
 from diptych.contract.worker_pb2_grpc import BlocksStub, WorkerStub
-from diptych.core.errors import Broken, DiptychError, Lost, Overloaded, Refused
+from diptych.core.errors import WORKER_LEFT, Broken, DiptychError, Lost, Overloaded, Refused
 from diptych.core.ids import Incarnation, Key, Rank
 from diptych.telemetry.traces import traceparent_var
 from diptych.transport.channel import Backoff, Dial, connect, deadline
@@ -182,7 +182,7 @@ class Session:
                     f"{self.rank.worker_id} was silent for {self._silence_s:g} s", code="silent"
                 ) from error
             if down is grpc.aio.EOF:
-                raise Lost(f"{self.rank.worker_id} ended the session: {await call.details()}")
+                raise Lost(f"{self.rank.worker_id} ended the session", code=WORKER_LEFT)
             self._dispatch(down)
 
     async def _write(self, call: Any) -> None:

@@ -3,7 +3,15 @@
 from diptych.contract import worker_pb2 as pb
 from diptych.core.blocks import HASH_BYTES, pack_ids, unpack_ids
 from diptych.core.constraint import Constraint, Kind
-from diptych.core.errors import TICKET_GONE, BadRequest, DiptychError, Lost, Overloaded, Refused
+from diptych.core.errors import (
+    NOT_FETCHED,
+    TICKET_GONE,
+    BadRequest,
+    DiptychError,
+    Lost,
+    Overloaded,
+    Refused,
+)
 from diptych.core.ids import Key
 from diptych.core.phases import Finish
 from diptych.core.request import PRIORITIES, RETENTIONS, Generation
@@ -220,7 +228,7 @@ def error_to_pb(key: Key, error: DiptychError) -> pb.Failed:
         message=error.message,
         param=error.param or "",
         retryable=isinstance(error, Lost | Overloaded | Refused),
-        ticket_is_gone=error.code == TICKET_GONE,
+        ticket_is_gone=error.code in (TICKET_GONE, NOT_FETCHED),
     )
 
 

@@ -60,6 +60,7 @@ async def test_a_holder_that_cannot_be_reached_loses_the_ticket_quickly() -> Non
     pages = Pages((0, 1, 2), 0, 24)
     with pytest.raises(DiptychError) as caught:
         await puller.fetch(seal(ticket, b"secret"), GENERATION, pages)
-    assert caught.value.code == "ticket_gone"
+    assert caught.value.code == "kv_not_fetched"
+    assert caught.value.message == "0 of 2 blocks arrived from prefill-1 (worker_lost)"
     assert puller.num_pulls == 0
     await puller.close()

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from diptych.core.errors import (
+    NOT_FETCHED,
     TICKET_GONE,
     BadRequest,
     Broken,
     DiptychError,
     Lost,
     Overloaded,
+    Refused,
 )
 from diptych.core.ids import Incarnation, Key, Rank, WorkerId
 from diptych.core.phases import Finish, Phase
@@ -102,7 +104,7 @@ def test_a_prefill_worker_lost_before_the_first_token_is_replaced() -> None:
     effects = journey.handle(on.Failed(1, Station.PREFILL, Lost("gone")), 0.0)
     assert effects == [
         on.Cancel(1, Station.PREFILL, P1),
-        on.Again(2, "p1", "gone", Left.NOTHING, "worker_lost"),
+        on.Again(2, "p1", "gone", Left.NOTHING, "worker_lost", "Lost"),
     ]
     assert journey.handle(on.PlacedPrefill(1, P2), 0.0) == []
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
@@ -120,7 +122,9 @@ def test_a_busy_decode_worker_costs_neither_ticket_nor_attempts() -> None:
             assert effects == [on.Cancel(attempt, Station.DECODE, D1)]
             now_s = journey.wake_at
             effects = journey.handle(on.Tick(), now_s)
-        assert on.Again(attempt + 1, "d1", "full", Left.TICKET, "no_capacity") in effects
+        assert (
+            on.Again(attempt + 1, "d1", "full", Left.TICKET, "no_capacity", "Overloaded") in effects
+        )
     journey.handle(on.PlacedDecode(20, D2), now_s)
     effects = journey.handle(on.Reserved(20), now_s)
     assert effects == [on.Start(20, D2, (70,), b"ticket", LIMITS.next_token_s)]
@@ -143,14 +147,14 @@ def test_a_ticket_is_renewed_while_it_waits_for_room_and_room_is_not_awaited_for
 def test_a_decode_worker_lost_before_the_kv_moved_leaves_the_ticket() -> None:
     journey = begin(*AT_HANDOFF, on.PlacedDecode(1, D1))
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    again = on.Again(2, "d1", "gone", Left.TICKET, "worker_lost")
+    again = on.Again(2, "d1", "gone", Left.TICKET, "worker_lost", "Lost")
     assert effects == [on.Cancel(1, Station.DECODE, D1), again]
 
 
 def test_a_decode_worker_lost_later_leaves_the_tokens() -> None:
     journey = begin(*AT_DECODE)
     effects = journey.handle(on.Failed(1, Station.DECODE, Lost("gone")), 0.0)
-    again = on.Again(2, "d1", "gone", Left.TOKENS, "worker_lost")
+    again = on.Again(2, "d1", "gone", Left.TOKENS, "worker_lost", "Lost")
     assert effects == [on.Cancel(1, Station.DECODE, D1), again]
     effects = journey.handle(on.PlacedPrefill(2, P2), 0.0)
     assert effects == [on.OpenPrefill(2, P2, (70, 71), LIMITS.first_token_s)]
@@ -160,18 +164,19 @@ def test_a_ticket_that_is_gone_means_computing_again_and_blames_prefill() -> Non
     journey = begin(*AT_START)
     gone = Lost("lapsed", code=TICKET_GONE)
     effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS, TICKET_GONE)
+    assert effects[-1] == on.Again(2, "p1", "lapsed", Left.TOKENS, TICKET_GONE, "Lost")
     assert {e for e in effects if isinstance(e, on.Cancel)} == {
         on.Cancel(1, Station.PREFILL, P1),
         on.Cancel(1, Station.DECODE, D1),
     }
 
 
-def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second_time() -> None:
+def test_f25_kv_that_cannot_be_fetched_names_both_workers_and_is_computed_again() -> None:
     journey = begin(*AT_START)
-    gone = Lost("silence", code=TICKET_GONE)
-    effects = journey.handle(on.Failed(1, Station.DECODE, gone), 0.0)
-    assert effects[-1] == on.Again(2, "p1", "silence", Left.TOKENS, TICKET_GONE)
+    silence = Lost("0 of 1 blocks arrived from p1 (transfer_silent)", code=NOT_FETCHED)
+    effects = journey.handle(on.Failed(1, Station.DECODE, silence), 0.0)
+    again = on.Again(2, "d1", silence.message, Left.TOKENS, NOT_FETCHED, "Lost", "p1")
+    assert effects[-1] == again
     for event in (
         on.PlacedPrefill(2, P2),
         on.Accepted(2, b"t"),
@@ -180,8 +185,34 @@ def test_f25_a_decode_worker_that_cannot_fetch_from_anybody_is_blamed_the_second
         on.Reserved(2),
     ):
         journey.handle(event, 1.0)
-    effects = journey.handle(on.Failed(2, Station.DECODE, gone), 1.0)
-    assert effects[-1] == on.Again(3, "d1", "silence", Left.TOKENS, TICKET_GONE)
+    effects = journey.handle(on.Failed(2, Station.DECODE, silence), 1.0)
+    assert effects[-1] == on.Again(3, "d1", silence.message, Left.TOKENS, NOT_FETCHED, "Lost", "p2")
+
+
+def test_f18_a_pair_that_refuses_each_other_names_both_and_keeps_the_ticket() -> None:
+    journey = begin(*AT_START)
+    refused = Refused("p1 serves another model, layout or numerics than we do")
+    effects = journey.handle(on.Failed(1, Station.DECODE, refused), 0.0)
+    assert effects[-1] == on.Again(
+        2, "d1", refused.message, Left.TICKET, "pairing_refused", "Refused", "p1"
+    )
+
+
+def test_a_refusal_before_the_hand_over_is_the_decode_workers_own() -> None:
+    journey = begin(*AT_HANDOFF, on.PlacedDecode(1, D1))
+    refused = Refused("d1:1 is d2 now")
+    effects = journey.handle(on.Failed(1, Station.DECODE, refused), 0.0)
+    assert effects[-1] == on.Again(
+        2, "d1", refused.message, Left.TICKET, "pairing_refused", "Refused"
+    )
+
+
+def test_f21_an_engine_that_fails_on_a_request_is_told_by_its_class() -> None:
+    journey = begin(*AT_DECODE)
+    failed = row(finish=Finish.ERROR)
+    effects = journey.handle(on.Output(1, Station.DECODE, failed), 0.0)
+    assert isinstance(effects[-1], on.Again)
+    assert (effects[-1].code, effects[-1].kind) == ("internal_error", "Broken")
 
 
 def test_three_lost_workers_are_enough() -> None:
@@ -201,7 +232,7 @@ def test_a_ticket_that_went_with_a_lost_decode_worker_is_not_a_second_loss() -> 
     journey.handle(on.Failed(2, Station.DECODE, Lost("lapsed", code=TICKET_GONE)), 0.0)
     journey.handle(on.PlacedPrefill(3, P2), 0.0)
     effects = journey.handle(on.Failed(3, Station.PREFILL, Lost("two")), 0.0)
-    assert on.Again(4, "p2", "two", Left.TOKENS, "worker_lost") in effects
+    assert on.Again(4, "p2", "two", Left.TOKENS, "worker_lost", "Lost") in effects
 
 
 def test_a_router_that_knows_the_ticket_is_gone_places_the_prompt_anew() -> None:
@@ -414,7 +445,8 @@ class World:
             source = self.holder(Station.PREFILL, int(ticket))
             if source is None or self.dice.random() < 0.05:
                 worker.known.pop(attempt)
-                return self.fail(attempt, Station.DECODE, Lost("lapsed", code=TICKET_GONE))
+                code = self.dice.choice((TICKET_GONE, NOT_FETCHED))
+                return self.fail(attempt, Station.DECODE, Lost("gone", code=code))
             source.known.pop(int(ticket))  # Commit
             source.running.discard(int(ticket))
         worker.known[attempt] = list(forced)

@@ -1,6 +1,8 @@
 """Who is let in, and who is kept away from whom."""
 
-from diptych.core.ids import WorkerId
+import pytest
+
+from diptych.core.ids import Incarnation, WorkerId
 from diptych.router.admission import (
     BLOCK_S,
     BLOCKED_LIMIT,
@@ -10,12 +12,22 @@ from diptych.router.admission import (
     Blocked,
     Breaker,
     Breakers,
+    Death,
     Deaths,
     RetryBudget,
     class_of,
+    is_death,
 )
 
 W = WorkerId("w")
+
+
+def death(phase: str) -> Death:
+    return Death(phase, W, Incarnation(1), 0.0)
+
+
+def nobody(death: Death) -> bool:
+    return False
 
 
 def tripped() -> Breaker:
@@ -79,10 +91,31 @@ def test_old_failures_of_leases_given_before_it_opened_do_not_open_it_longer() -
 
 
 def test_the_second_death_in_the_same_phase_is_poison() -> None:
-    once = Deaths().another("prefill")
-    assert not once.is_poison("prefill")
-    assert not once.another("decode").is_poison("decode")
-    assert once.another("prefill").is_poison("prefill")
+    once = Deaths().another(death("prefill"))
+    assert not once.is_poison("prefill", nobody)
+    assert not once.another(death("decode")).is_poison("decode", nobody)
+    twice = once.another(death("prefill"))
+    assert twice.is_poison("prefill", nobody)
+    assert not twice.is_poison("prefill", lambda death: True)  # only the links had died
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "is_one"),
+    [
+        ("Lost", "worker_lost", True),
+        ("", "worker_lost", True),  # an older gateway
+        ("Broken", "internal_error", True),
+        ("Lost", "worker_left", False),
+        ("Lost", "silent", False),
+        ("Lost", "ticket_gone", False),
+        ("Lost", "kv_not_fetched", False),
+        ("Overloaded", "no_capacity", False),
+        ("Overloaded", "draining", False),
+        ("Expired", "upstream_timeout", False),
+    ],
+)
+def test_f21_what_counts_as_a_death(kind: str, code: str, is_one: bool) -> None:
+    assert is_death(code, kind) is is_one
 
 
 def test_a_blocked_prompt_is_let_in_again_after_its_time() -> None:

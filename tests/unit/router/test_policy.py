@@ -351,3 +351,26 @@ def test_no_prompt_is_given_away_without_decode_blocks_to_come() -> None:
     assert isinstance(place_prompt(prefill("a"), tight, prompt_len=60), Wait)
     idle = decode("d", num_blocks=2)  # too small for ever: the worker itself says so
     assert isinstance(place_prompt(prefill("a"), idle, prompt_len=60), Choice)
+
+
+def test_f25_kv_is_fetched_by_a_worker_that_can_as_long_as_there_is_one() -> None:
+    cut = decode("cut", bad_partners=("holder",))
+    crowded = decode("crowded", rows=5)
+    assert chosen(place_answer(cut, crowded, holder="holder")) == "crowded"
+    assert chosen(place_answer(cut, crowded, holder="another")) == "cut"
+    assert chosen(place_answer(cut, holder="holder")) == "cut"  # better than nobody
+
+
+def test_f25_a_prompt_goes_where_its_kv_can_be_fetched_from() -> None:
+    cut = prefill("cut", bad_partners=("d",))
+    busy = prefill("busy", queue_ms=50)
+    assert chosen(place_prompt(cut, busy, decode("d", bad_partners=("cut",)))) == "busy"
+    assert chosen(place_prompt(cut, busy, decode("d", bad_partners=("cut",)), decode("e"))) == "cut"
+    assert chosen(place_prompt(cut, decode("d", bad_partners=("cut",)))) == "cut"
+
+
+def test_f25_a_row_of_a_worker_that_cannot_fetch_is_no_promise() -> None:
+    full = decode("full", rows=8)
+    free = decode("free", bad_partners=("p",))
+    assert isinstance(place_prompt(prefill("p", bad_partners=("free",)), full, free), Wait)
+    assert chosen(place_prompt(prefill("p"), full, decode("free"))) == "p"

@@ -59,7 +59,8 @@ LOAD = Load(**{name: number for number, name in enumerate(COUNTED, 1)}, draining
         ),
         Want("r", 9, 4, 1, resume=Resume(Phase.PREFILL)),
         Progress(Phase.PREFILL, 128, last_chunk_started=True),
-        Again(2, "decode-1", "worker_lost", Have.TICKET, "worker_lost"),
+        Again(2, "decode-1", "worker_lost", Have.TICKET, "worker_lost", "Lost"),
+        Again(2, "d1", "0 of 1 blocks", Have.TOKENS, "kv_not_fetched", "Lost", partner="p1"),
     ],
 )
 def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> None:
