@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
-from diptych.core.phases import Phase, Role
+from diptych.core.phases import Phase, Role, WorkerState
 
 ANY_LIFE = Incarnation(0)
 
@@ -215,10 +215,17 @@ class Member:
     silent_s: float = 0.0  # since its last report
 
     @property
+    def state(self) -> WorkerState:
+        """As far as a router can tell: it knows nobody who is starting."""
+        if self.load.draining:
+            return WorkerState.DRAINED if self.is_idle else WorkerState.DRAINING
+        return WorkerState.READY if self.ready else WorkerState.WARMING
+
+    @property
     def is_idle(self) -> bool:
         """Whether it holds nothing of any request, by its own word and the router's ledger."""
         load = self.load
-        here = load.running + load.waiting + load.preparing + load.tickets
+        here = load.running + load.waiting + load.preparing + load.tickets + load.streams
         return not (self.leases + here + load.reservations + load.pulls)
 
 

@@ -60,7 +60,8 @@ def member(each: Member) -> dict[str, Any]:
     return {
         "id": join.member_id,
         "role": join.role.value,
-        "state": "ready" if each.ready else each.not_ready_reason or "not ready",
+        "state": each.state.value,
+        "why": each.not_ready_reason,
         "address": join.address or join.http_address,
         "metrics_address": join.metrics_address,
         "incarnation": f"{join.incarnation:016x}" if join.incarnation else "",

@@ -122,8 +122,8 @@ async def test_a_drained_worker_is_seen_and_comes_back(running: Platform) -> Non
     assert said.splitlines() == ["decode-1 is given nothing new", "decode-1 is drained"]
     async with httpx.AsyncClient(base_url=running.state["admin_url"]) as admin:
         worker = (await admin.get("/admin/v1/workers/decode-1")).json()
-        assert worker["state"] == "draining"
-    assert "draining" in (await order(running, "status"))
+        assert (worker["state"], worker["why"]) == ("drained", "draining")
+    assert " drained " in (await order(running, "status"))
     await order(running, "drain", "decode-1", "--undo")
     clients = Clients(running.base_url)
     await clients.ask(1)

@@ -22,7 +22,8 @@ from diptych.config import UpSettings
 from diptych.core.errors import BadRequest, Broken, Lost, Misconfigured
 from diptych.core.phases import Role
 from diptych.model.spec import ModelSpec
-from diptych.router.client import Join, Load
+from diptych.router import client as router
+from diptych.router.client import Join, Load, Member
 from diptych.supervisor.checkpoint import embedded_folder
 from diptych.supervisor.child import Child, describe_exit
 from diptych.supervisor.console import Screen, picture
@@ -31,6 +32,7 @@ from diptych.supervisor.folder import Lock, LogFile, Running, State, is_locked
 from diptych.supervisor.plan import Plan, Process, make_plan
 from diptych.supervisor.ports import FreePorts, claim
 from diptych.supervisor.restarts import Pace, Restarts
+from diptych.supervisor.status import describe
 from diptych.supervisor.traces import collect
 from diptych.supervisor.up import child_environment
 from diptych.testing.platform import environment
@@ -591,6 +593,21 @@ def test_the_status_table_shows_everybody(capsys: pytest.CaptureFixture) -> None
     assert ["decode-1", *counted, "71%", "17", "123456"] in rows
     assert ["decode-9", *counted, "-", "17", "123456"] in rows
     assert ["decode-9:", "draining"] in rows
+
+
+def test_a_process_is_starting_until_a_router_has_heard_of_it(tmp_path: Path) -> None:
+    def process(role: str, pid: int = os.getpid()) -> Running:
+        return Running(role, f"{role}-1", pid, "", "", 0, 0.0)
+
+    roles = ("router", "store", "prefill", "decode")
+    state = State(1, "http://x", "127.0.0.1:1", "m", (*map(process, roles), process("hybrid", 0)))
+    warming = Member(Join("decode-1", Role.DECODE), not_ready_reason="canary: untried")
+    shown = describe(state, tmp_path, router.Fleet((warming,)))
+    states = {each["id"]: each["state"] for each in shown["processes"]}
+    assert states == {
+        "router-1": "", "store-1": "", "prefill-1": "starting", "decode-1": "warming",
+        "hybrid-1": "",
+    }  # fmt: skip
 
 
 def test_a_trace_joins_the_workers_that_have_one() -> None:

@@ -54,9 +54,8 @@ class WorkerRow {
   show(worker) {
     this.#worker = worker;
     const { load } = worker;
-    const isDrained = load.draining && worker.idle;
-    const state = isDrained ? "drained" : worker.state;
-    this.#state.textContent = state;
+    this.#state.textContent = worker.state;
+    this.#state.title = worker.why;
     this.#state.className = `pill ${worker.state === "ready" ? "good" : "warn"}`;
     const life = worker.incarnation.slice(-6);
     this.#place.textContent = worker.address;

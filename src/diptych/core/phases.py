@@ -26,6 +26,16 @@ class Role(StrEnum):
     STORE = auto()
 
 
+class WorkerState(StrEnum):
+    """Where a worker is in its life."""
+
+    STARTING = auto()  # its process runs, and no router has heard of it
+    WARMING = auto()  # it has joined, and its canary has not come through yet
+    READY = auto()
+    DRAINING = auto()  # it gets nothing new
+    DRAINED = auto()  # and holds nothing any more
+
+
 class Finish(StrEnum):
     """Why an engine stopped a sequence.
 

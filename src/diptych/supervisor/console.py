@@ -129,7 +129,7 @@ def _routers(routers: list[dict[str, Any]]) -> Iterator[str]:
 
 def _processes(status: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("process", "role", "pid", "address", "metrics"):
+    for name in ("process", "role", "state", "pid", "address", "metrics"):
         table.add_column(name, no_wrap=True)
     for name in ("restarts", "requests"):
         table.add_column(name, justify="right")
@@ -137,7 +137,8 @@ def _processes(status: dict[str, Any]) -> Table:
     routers = {router["address"]: router for router in status["routers"]}
     for process in status["processes"]:
         pid = str(process["pid"]) if process["alive"] else "dead"
-        row = [process["id"], process["role"], pid, process["address"], process["metrics_address"]]
+        row = [process["id"], process["role"], process.get("state", ""), pid, process["address"]]
+        row.append(process["metrics_address"])
         requests = _requests(members.pop(process["id"], None))
         if (router := routers.get(process["address"])) is not None:
             requests = "?" if router["error"] else str(router["leases"])
@@ -145,7 +146,7 @@ def _processes(status: dict[str, Any]) -> Table:
     for name, member in members.items():  # joined from elsewhere
         join = member["join"]
         where = join["address"] or join["http_address"]
-        row = [name, join["role"], str(join["pid"]), where, join["metrics_address"]]
+        row = [name, join["role"], "", str(join["pid"]), where, join["metrics_address"]]
         table.add_row(*row, "-", _requests(member))
     return table
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from diptych.core.errors import DiptychError
+from diptych.core.phases import Role, WorkerState
 from diptych.router import client as router
 from diptych.router.client import Fleet
 from diptych.supervisor.folder import State
@@ -18,8 +19,9 @@ ROUTER_TIMEOUT_S = 3.0
 def gather(data_dir: Path, given: Credentials | None = None) -> dict[str, Any] | None:
     """JSON-ready; None if no platform runs on the folder.
 
-    Keys: data_dir, pid, base_url, processes, ready, reasons, model, queued, leases, members (each
-    with join, load, ready, not_ready_reason, leases, silent_s), policy, desired (workers by role),
+    Keys: data_dir, pid, base_url, processes (with state, where they are members), ready, reasons,
+    model, queued, leases, members (each with join, load, ready, not_ready_reason, leases,
+    silent_s), policy, desired (workers by role),
     decisions (the newest), routers (each with address, router_id, error, queued, leases, peers,
     stale_peers). Without an answer from any router there are no members and `reasons` says why.
     """
@@ -44,6 +46,11 @@ def describe(state: State, data_dir: Path, heard: Fleet | DiptychError) -> dict[
         reasons = [f"no router answers at {state.router}: {heard.message}"]
         nothing = {"queued": 0, "leases": 0, "members": [], "routers": []}
         return known | {"ready": False, "reasons": reasons} | nothing
+    states = {member.join.member_id: member.state for member in heard.members}
+    for process in known["processes"]:
+        is_member = process["role"] not in (Role.ROUTER, Role.STORE)
+        coming = WorkerState.STARTING if is_member and process["alive"] else ""
+        process["state"] = str(states.get(process["id"], coming))
     known |= asdict(heard) | {"model": heard.model or state.model}
     return {key: _plain(value) for key, value in known.items()}
 

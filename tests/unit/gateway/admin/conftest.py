@@ -27,7 +27,7 @@ BY = Actor("tester", "here")
 FLEET = Fleet(
     members=(
         Member(Join("prefill-1", Role.PREFILL, num_slots=4), Load(running=1), ready=True, leases=2),
-        Member(Join("decode-1", Role.DECODE), not_ready_reason="draining"),
+        Member(Join("decode-1", Role.DECODE), Load(draining=True, running=1), False, "draining"),
     ),
     ready=True,
     model="tiny",

@@ -33,7 +33,7 @@ async def test_a_worker_is_drained_and_given_work_again(admin_with: Any) -> None
     ):
         await admin.log_in()
         said = await admin.call("POST", "/workers/decode-1/drain", json={"limit_s": 5})
-        assert said["state"] == "draining"
+        assert said["state"] == "drained"  # it holds nothing
         await settle(lambda: worker.heard == [Drain(True, 5.0)])
         said = await admin.call("POST", "/workers/decode-1/undrain")
         assert said["state"] == "ready"
