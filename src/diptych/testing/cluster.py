@@ -22,6 +22,7 @@ from diptych.gateway.pipeline import Call, Pipeline
 from diptych.prefill_service.client import PrefillClient
 from diptych.prefill_service.service import PrefillService
 from diptych.router.client import Fleet, Join, Load, Reporter, RouterClient, status
+from diptych.router.pairs import Pairs
 from diptych.testing.fleet import SOON_S, router
 from diptych.testing.links import Link, link_to
 from diptych.testing.scripted import Script
@@ -112,10 +113,15 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(deadlines: Deadlines | None = None) -> AsyncIterator[Cluster]:
-    """Without workers; what is left when the body has ended is an error."""
+async def cluster(
+    deadlines: Deadlines | None = None, *, pairs: Pairs | None = None
+) -> AsyncIterator[Cluster]:
+    """Without workers; what is left when the body has ended is an error.
+
+    The router runs canaries if `pairs` must be proven.
+    """
     async with AsyncExitStack() as stack:
-        address = await stack.enter_async_context(router())
+        address = await stack.enter_async_context(router(pairs=pairs))
         places = RouterClient(address)
         stack.push_async_callback(places.close)
         pool = SessionPool("gateway-1", silence_s=SILENCE_S)
@@ -137,6 +143,7 @@ async def reporting(address: str, role: Role, worker: AnyWorker) -> AsyncIterato
         engine.namespace, engine.layout.digest, model="scripted",
         max_model_len=engine.max_model_len, block_tokens=engine.layout.grain,
         num_blocks=counts.num_blocks, num_slots=counts.num_slots, keep_tokens=engine.keep_tokens,
+        is_deterministic=True,
     )  # fmt: skip
     reporter = Reporter(
         address,

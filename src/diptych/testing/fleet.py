@@ -154,12 +154,7 @@ async def member(routers: str, member_id: str, *, slots: int = 4) -> AsyncIterat
 
 @asynccontextmanager
 async def reporting(
-    routers: str,
-    role: Role,
-    engine: EnginePort | None = None,
-    rank: Rank | None = None,
-    *,
-    is_deterministic: bool = False,
+    routers: str, role: Role, engine: EnginePort | None = None, rank: Rank | None = None
 ) -> AsyncIterator[Reporters]:
     """A scripted worker, or a gateway, that reports to all routers; it leaves at the end."""
     join = Join("gateway-1", role)
@@ -169,7 +164,7 @@ async def reporting(
         join = Join(
             rank.worker_id, role, rank.address, rank.incarnation, engine.namespace,
             engine.layout.digest, "m", engine.max_model_len, engine.layout.grain,
-            counts.num_blocks, counts.num_slots, is_deterministic=is_deterministic,
+            counts.num_blocks, counts.num_slots,
         )  # fmt: skip
         load = partial(_load, engine)
     reporters = Reporters(routers, join, load)
