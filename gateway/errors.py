@@ -23,7 +23,8 @@ _TYPES = {
     503: "server_error",
     504: "timeout_error",
 }
-_OVERLOADED = {"no_capacity", "draining", "queue_timeout"}
+POISON = "poison_request"  # it has killed its workers twice: nobody shall send it again
+_OVERLOADED = {"no_capacity", "draining", "queue_timeout", POISON}
 
 _ANTHROPIC_PATH = re.compile(r"/(anthropic|v1/messages)(/.*)?")
 _ANTHROPIC_TYPES = {
@@ -117,6 +118,8 @@ def headers(error: DiptychError) -> dict[str, str]:
         fields["retry-after"] = str(max(1, math.ceil(wait_s)))
     if isinstance(error, Lost):
         fields["x-should-retry"] = "true"
+    if error.code == POISON:
+        fields["x-should-retry"] = "false"
     if isinstance(error, HttpError):
         fields |= error.headers
     return fields
@@ -127,6 +130,6 @@ def _is_bug(error: DiptychError) -> bool:
 
 
 def _type_of(error: DiptychError) -> str:
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded) and error.code != POISON:
         return "overloaded_error"
     return _TYPES.get(error.http_status, "invalid_request_error")

@@ -14,7 +14,7 @@ import pytest
 from diptych.core.errors import Lost, Overloaded
 from diptych.gateway import app, body
 from diptych.gateway.deadlines import TIMEOUT_HEADER, Deadlines
-from diptych.gateway.errors import HttpError, envelope, headers
+from diptych.gateway.errors import POISON, HttpError, envelope, headers
 from diptych.gateway.images import UNSUPPORTED
 from diptych.gateway.tenancy.desk import Actor, Wish
 from diptych.gateway.tenancy.keys import ApiKey, Limits, Scope
@@ -248,6 +248,7 @@ HASTY = Deadlines(queue_s=0.05, first_token_s=0.05)
         (failing("prefill", *[KeyError("secret")] * 3), {}, 500, "server_error", "internal_error"),
         (unheard, {}, 503, "overloaded_error", "no_capacity"),
         (failing("place", Overloaded("full")), {}, 503, "overloaded_error", "no_capacity"),
+        (failing("place", Overloaded("twice", code=POISON)), {}, 503, "server_error", POISON),
         (draining, {}, 503, "overloaded_error", "draining"),
         (holding("queue"), {}, 503, "overloaded_error", "queue_timeout"),
         (failing("prefill", *[Lost("gone")] * 3), {}, 503, "server_error", "worker_lost"),
@@ -270,7 +271,8 @@ async def test_a_failure_of_ours_gets_its_row(
     reply = await site.http.post(PATH, json=site.body(stream=stream), headers=sent)
     error = check(reply, status, kind, code)
     assert "secret" not in error["message"] and "KeyError" not in error["message"]
-    assert (reply.headers.get("x-should-retry") == "true") is (code == "worker_lost")
+    retried = {"worker_lost": "true", POISON: "false"}
+    assert reply.headers.get("x-should-retry") == retried.get(code)
     await site.pipeline.close()
 
 
