@@ -104,6 +104,6 @@ def policy_of(settings: GatewaySettings) -> Policy:
 
 
 def read_aliases(text: str) -> tuple[Alias, ...]:
-    """`name`, `name=plain` or `name=thinking`, comma-separated; config.py checked the form."""
+    """`name`, `name=plain` or `name=thinking`, comma-separated; config checked the form."""
     words = (word.strip().partition("=") for word in text.split(",") if word.strip())
     return tuple(Alias(name, _SWITCH[switch]) for name, _, switch in words)

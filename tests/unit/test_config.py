@@ -7,7 +7,6 @@ import pytest
 from pydantic import ValidationError
 
 from diptych.config import (
-    ALL_SETTINGS,
     Common,
     GatewaySettings,
     RouterSettings,
@@ -15,6 +14,7 @@ from diptych.config import (
     WorkerSettings,
     secrets_of,
 )
+from diptych.config.sources import kinds_of
 from diptych.core.errors import Misconfigured
 from diptych.core.phases import Role
 
@@ -205,7 +205,7 @@ def test_settings_are_frozen() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    for settings in ALL_SETTINGS:
+    for settings in kinds_of(Common):
         for name, field in settings.model_fields.items():
             assert field.description, name
 
