@@ -249,11 +249,14 @@ def peer_commands(peers: Path, port: int, urls: Sequence[str]) -> dict[str, list
     metrics = f"--prometheus-port={free_port()}"
     common = [f"--port={port}", "--host=127.0.0.1", "--worker-urls", *urls, metrics]
     aware = [*common, "--policy", "cache_aware"]
+    smg = [str(peers / "smg/bin/smg"), "launch"]
     found = {
         "vllm-router": [str(peers / "gw/bin/vllm-router"), *aware],
         "round robin": [str(peers / "gw/bin/vllm-router"), *common, "--policy", "round_robin"],
+        "least load": [*smg, *common, "--policy", "least_load"],
+        "prefix hash": [*smg, *common, "--policy", "prefix_hash"],
         "sglang-router": [str(peers / "gw/bin/sglang-router"), "launch", *aware],
-        "smg": [str(peers / "smg/bin/smg"), "launch", *aware],
+        "smg": [*smg, *aware],
     }
     return {name: command for name, command in found.items() if Path(command[0]).exists()}
 
