@@ -44,7 +44,7 @@ class Lease:
                 await self._call.wait_for_connection()  # raises what ended the call, if it did
         except TimeoutError:
             self._call.cancel()
-            raise Lost(f"the router did not answer for {timeout_s:g} s") from None
+            raise Lost(f"the router did not answer for {timeout_s:.1f} s") from None
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
         # Apart, so that who stops waiting for an answer does not end the call.
