@@ -143,12 +143,16 @@ async def test_k3_the_store_has_no_block_whose_last_token_was_only_sampled(tmp_p
                 prompt[n:] + prompt[:n] + output + PROMPTS[1][:60]
                 for n, output in zip(lengths, said, strict=True)
             ]
-        there = set(store.tiers.memory.blocks())
-        for n, second in zip(lengths, seconds, strict=True):
-            names = chain(SCOPE, second[: 44 + n], 8)
-            assert [name in there for name in names] == [
-                i < (43 + n) // 8 for i in range(len(names))
+            names = [
+                chain(SCOPE, second[: 44 + n], 8)
+                for n, second in zip(lengths, seconds, strict=True)
             ]
+            written = [(43 + n) // 8 for n in lengths]
+            wanted = {name for each, n in zip(names, written, strict=True) for name in each[:n]}
+            there = store.tiers.memory.blocks
+            await settle(lambda: wanted <= set(there()), within_s=10)
+        for each, n in zip(names, written, strict=True):
+            assert not set(each[n:]) & set(there())
         async with worker(()) as alone, worker([store.address]) as other:
             for n, second in zip(lengths, seconds, strict=True):
                 cold = await alone.go_on(n, second, 6, scope=b"")
