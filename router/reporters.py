@@ -47,6 +47,8 @@ class Reporters:
             on_change=self._changed,
             dial=dial,
         )
+        # As the router in use says; the last one heard while all are away. Any thread may look.
+        self.fleet: Fleet | None = None
         self._reporters: dict[str, Reporter] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -62,12 +64,6 @@ class Reporters:
     def is_connected(self) -> bool:
         """Whether any router hears us."""
         return any(reporter.is_connected for reporter in self._reporters.values())
-
-    @property
-    def fleet(self) -> Fleet | None:
-        """As the router in use says; the last one heard while all are away."""
-        heard = (self._reporters[address].fleet for address in self.preferred())
-        return next((fleet for fleet in heard if fleet is not None), None)
 
     def preferred(self) -> list[str]:
         """Routers in the order in which to ask them."""
@@ -98,15 +94,15 @@ class Reporters:
     async def fleet_changed(self) -> Fleet:
         """Wait for the next fleet from any router."""
         await self._news.wait()
-        fleet = self.fleet
-        assert fleet is not None
-        return fleet
+        assert self.fleet is not None
+        return self.fleet
 
     async def run(self) -> None:
         """Report to all of them until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             while True:
+                self._choose()
                 self._keep()
                 await asyncio.sleep(AWAY_S)
 
@@ -131,7 +127,13 @@ class Reporters:
         self._on_drain(wish)
         self.notify()
 
+    def _choose(self) -> None:
+        """The fleet of the first router that has told one."""
+        heard = (self._reporters[address].fleet for address in self.preferred())
+        self.fleet = next((fleet for fleet in heard if fleet is not None), None)
+
     def _changed(self) -> None:
+        self._choose()
         if self.is_connected:
             self._news.set()
             self._news = asyncio.Event()
