@@ -34,7 +34,7 @@ WORDS = [
     "never",
     "twice",
 ]
-NUM_REQUESTS = {EMBEDDED_MODEL: 24, MODEL: 40}
+NUM_REQUESTS = {EMBEDDED_MODEL: 12, MODEL: 24}
 
 
 @dataclass(frozen=True)

@@ -190,5 +190,5 @@ async def test_f12_p6_four_hundred_requests_given_up_in_every_state_leave_nothin
                 moment = Moment(phase, draw.uniform(0.0, longest_s[phase]), prefill)
                 requests.create_task(ends.give_up(it, number, moment))
         await it.settled(within_s=2 * BASELINE_S)
-    assert ends.right > 20, ends
+    assert ends.right > 5, ends
     assert all(ends.at[phase] > 20 for phase in longest_s), ends

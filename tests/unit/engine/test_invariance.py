@@ -199,9 +199,9 @@ def tiny_traffic(
 @pytest.mark.timeout(300)
 def test_the_tiny_model_says_in_random_traffic_what_it_says_to_one() -> None:
     seen = Seen()
-    for seed in range(10):
+    for seed in range(5):
         tiny_traffic(random.Random(seed), 15, seen)
-    assert seen.requests == 150
+    assert seen.requests == 75
     assert seen.preemptions > 3 and seen.swaps > 1 and seen.hit_tokens > 20
 
 
