@@ -1,5 +1,6 @@
 """The engine in-process against the golden data."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,16 @@ def test_greedy_continuations_are_the_golden_ones_alone_and_in_one_batch(
         assert one.token_ids == expected[name]
 
 
-@pytest.mark.parametrize("numerics", ["exact", "exact64", "cache", "served"])
-@pytest.mark.parametrize("name", ["n17", "mid_eos", "n150"])
+@pytest.mark.parametrize(
+    ("name", "numerics"),
+    [
+        *itertools.product(["n17", "mid_eos"], ["exact", "exact64", "cache", "served"]),
+        ("n150", "exact64"),
+        ("n150", "served"),
+    ],
+)
 def test_chunks_give_the_logits_of_one_pass(
-    models: dict[str, LLM], numerics: str, name: str
+    models: dict[str, LLM], name: str, numerics: str
 ) -> None:
     prompt = prompt_of(name)
     whole = models[numerics].logits(prompt)
