@@ -8,6 +8,7 @@ from diptych.core.ids import BlockHash, Incarnation, Rank, WorkerId
 from diptych.core.phases import Phase, Role, WorkerState
 
 ANY_LIFE = Incarnation(0)
+SHOWN_DECISIONS = 10  # the newest, in a fleet that is asked for
 
 
 class Have(IntEnum):

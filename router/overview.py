@@ -11,11 +11,10 @@ from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import DiptychError, Expired, Lost, NotFound
 from diptych.router import wire
-from diptych.router.messages import Drain, Fleet, Member, RouterView
+from diptych.router.messages import SHOWN_DECISIONS, Drain, Fleet, Member, RouterView
 from diptych.transport.channel import Backoff, Dial, call, connect, deadline
 from diptych.transport.errors import from_rpc
 
-SHOWN_DECISIONS = 10
 FIRST_S = 1.0  # for those routers that answer later than others
 
 Heard = Mapping[str, Fleet | DiptychError]  # by address

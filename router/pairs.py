@@ -176,7 +176,7 @@ class Pairs:
         for life in (self._lives[prefill], self._lives[decode]):
             if life.is_trusted and not life.is_hybrid:
                 partners = self.sides()[life.join.namespace].partners(life)
-                life.is_trusted = any(not self._pair_of(life, p).failures for p in partners)
+                life.is_trusted = any(not self.pair_of(life, p).failures for p in partners)
         self._settle()
 
     def blamed(self, life: Life, why: str, *, for_good: bool) -> None:
@@ -230,9 +230,11 @@ class Pairs:
         """What is known of two lives, to be changed."""
         return self.known.setdefault((prefill, decode), Pair())
 
-    def _pair_of(self, life: Life, other: Life) -> Pair:
+    def pair_of(self, life: Life, other: Life) -> Pair:
+        """The same of two that are here, to be read."""
         names = (life.rank, other.rank) if life.is_prefill else (other.rank, life.rank)
-        return self.known.get(names, Pair())
+        pair = self.known.get(names)
+        return Pair() if pair is None else pair
 
     def sides(self) -> defaultdict[bytes, Side]:
         """Who is here, by namespace."""

@@ -19,6 +19,7 @@ from diptych.router import wire
 from diptych.router.canary import Canaries
 from diptych.router.dispatcher import Answer, Dispatcher
 from diptych.router.messages import (
+    SHOWN_DECISIONS,
     Again,
     BlockChanges,
     BlockTier,
@@ -48,7 +49,6 @@ MIN_WATCH_GAP_S = 0.1
 MIN_SHARE_GAP_S = 0.2
 MAX_SHARE_GAP_S = 0.4  # who is silent for longer than a second does not count
 _TIER_NAMES = {BlockTier.DEVICE: "device", BlockTier.HOST: "memory", BlockTier.DISK: "disk"}
-SHOWN_DECISIONS = 10
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
 Message = TypeVar("Message")

@@ -10,7 +10,7 @@ from enum import StrEnum, auto
 from math import inf
 
 from diptych.core.ids import Rank
-from diptych.router.pairs import FIRST_RETRY_S, Life, Pair, Pairs, retry_s
+from diptych.router.pairs import FIRST_RETRY_S, Life, Pairs, retry_s
 
 AT_ONCE = 4
 HEDGE_S = 1.0  # whose canary takes longer is tried with somebody else, too
@@ -135,7 +135,7 @@ class Trials:
         pairs = [(life, p) if life.is_prefill else (p, life) for p in partners]
         options = []
         for (prefill, decode), partner in zip(pairs, partners, strict=True):
-            pair = self._known(prefill, decode)
+            pair = self._pairs.pair_of(prefill, decode)
             tells_little = life.failures > 0 and not partner.is_proven
             order = pair.failures, tells_little, partner.failures, partner.is_proven
             if pair.not_before_s <= now_s:
@@ -150,16 +150,14 @@ class Trials:
 
         oldest_s, best = inf, None
         for side in self._pairs.sides().values():
+            serving = list(filter(serves, side.decode))
             for prefill in filter(serves, side.prefill):
-                for decode in filter(serves, side.decode):
-                    pair = self._known(prefill, decode)
+                for decode in serving:
+                    pair = self._pairs.pair_of(prefill, decode)
                     is_due = max(pair.not_before_s, pair.proven_s + AGAIN_S) <= now_s
                     if is_due and pair.proven_s < oldest_s:
                         oldest_s, best = pair.proven_s, (prefill, decode)
         return _job(*best) if best is not None else None
-
-    def _known(self, prefill: Life, decode: Life) -> Pair:
-        return self._pairs.known.get((prefill.rank, decode.rank), Pair())
 
     def _busy(self, now_s: float) -> set[Rank]:
         fresh = [job for job, since_s in self._running.items() if now_s < since_s + HEDGE_S]

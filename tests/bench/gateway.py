@@ -12,9 +12,7 @@ import contextlib
 import json
 import os
 import platform as machine
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +24,8 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from diptych.testing.platform import CLI, environment, free_port
+from diptych.testing.platform import CLI, free_port
+from diptych.testing.processes import running
 from diptych.testing.sse_load import Heard, load
 
 HERE = Path(__file__).parent
@@ -66,26 +65,6 @@ def figure(way: str, streams: int, tokens: int, heard: Heard) -> Figure:
 
 class Silent(Exception):
     """A server did not come up."""
-
-
-@contextlib.contextmanager
-def running(*commands: Sequence[str], folder: Path) -> Iterator[None]:
-    """Processes that end with the block."""
-    with (folder / "servers.log").open("ab") as log:
-        processes = [
-            subprocess.Popen(command, stdout=log, stderr=log, env=environment())
-            for command in commands
-        ]
-        try:
-            yield
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-            for process in processes:
-                try:
-                    process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
 
 
 def wait_for(url: str) -> None:

@@ -13,14 +13,12 @@ import contextlib
 import hashlib
 import json
 import random
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,7 +35,8 @@ from diptych.router.dispatcher import Dispatcher
 from diptych.router.messages import BlockChanges, Join, Load, PrefillAt, Progress
 from diptych.router.registry import Record, StreamRegistry
 from diptych.router.simulation import traces
-from diptych.testing.platform import CLI, environment, free_port
+from diptych.testing.platform import CLI, free_port
+from diptych.testing.processes import running
 
 HERE = Path(__file__).parent
 TRACE = HERE / "data" / "mooncake_conversation.jsonl.xz"
@@ -129,26 +128,6 @@ def prompts(limit: int) -> list[str]:
 
     jobs = traces.read(TRACE, limit, whole_blocks=False)
     return ["".join(map(chunk, job.blocks)) for job in jobs]
-
-
-@contextlib.contextmanager
-def running(*commands: Sequence[str], folder: Path) -> Iterator[None]:
-    """Processes that end with the block."""
-    with (folder / "servers.log").open("ab") as log:
-        processes = [
-            subprocess.Popen(command, stdout=log, stderr=log, env=environment())
-            for command in commands
-        ]
-        try:
-            yield
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-            for process in processes:
-                try:
-                    process.wait(timeout=10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
 
 
 class Client:
