@@ -65,7 +65,8 @@ async def open_store(redis_url: str | None, data_dir: Path) -> KeyStore:
     if redis_url is None:
         return KeyFile(data_dir)
     from diptych.gateway.tenancy.rediskeys import RedisKeys
-    from diptych.gateway.tenancy.redisline import Line, connect
+    from diptych.gateway.tenancy.redisline import Line
+    from diptych.transport.redis_client import connect
 
     return RedisKeys(Line(connect(redis_url)))
 
@@ -83,8 +84,9 @@ async def open_office(plan: Plan) -> Office:
     if plan.redis_url is not None:
         from diptych.gateway.tenancy.redisbook import RedisBook
         from diptych.gateway.tenancy.rediskeys import RedisKeys
-        from diptych.gateway.tenancy.redisline import Line, connect
+        from diptych.gateway.tenancy.redisline import Line
         from diptych.gateway.tenancy.redisusage import RedisUsage
+        from diptych.transport.redis_client import connect
 
         assert isinstance(store, RedisKeys)
         store.start()

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError, WatchError
 
 from diptych.gateway.tenancy.keys import ApiKey, Change, Limits
 from diptych.gateway.tenancy.redisline import Line, RedisAway, text_of
+from diptych.transport.redis_client import ANSWER_S
 
 KEYS = "diptych:keys"
 TENANTS = "diptych:tenants"
@@ -128,7 +129,8 @@ class RedisKeys:
         while True:
             try:
                 async with self._line.client.pubsub() as channel:
-                    await channel.subscribe(CHANGES)
+                    async with asyncio.timeout(2 * ANSWER_S):
+                        await channel.subscribe(CHANGES)
                     async for message in channel.listen():
                         if message["type"] == "subscribe":
                             self._forget_freshness()

@@ -1,32 +1,19 @@
 """One way to talk to Redis: short patience, no hidden retries, and a rest after a failure."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from diptych.core.errors import Overloaded
+from diptych.transport.redis_client import ANSWER_S
 
 Answer = TypeVar("Answer")
 
-TIMEOUT_S = 0.5
 REST_S = 1.0  # after a failure nobody waits for it again so soon
-
-
-def connect(url: str) -> "Redis":
-    """A client of the configured server; nothing is sent yet."""
-    return Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_timeout=TIMEOUT_S,
-        socket_connect_timeout=TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
 
 
 class RedisAway(Overloaded):
@@ -53,7 +40,8 @@ class Line:
             self.num_failures += 1
             raise _away()
         try:
-            return await ask(self.client)
+            async with asyncio.timeout(2 * ANSWER_S):  # it may have to connect first
+                return await ask(self.client)
         except (RedisError, OSError, TimeoutError) as error:
             self.num_failures += 1
             self._resting_until_s = self._clock() + REST_S

@@ -21,11 +21,12 @@ from diptych.gateway.tenancy.office import Office, Plan, open_office
 from diptych.gateway.tenancy.peppers import Peppers
 from diptych.gateway.tenancy.redisbook import RedisBook
 from diptych.gateway.tenancy.rediskeys import RedisKeys
-from diptych.gateway.tenancy.redisline import Line, RedisAway, connect
+from diptych.gateway.tenancy.redisline import Line, RedisAway
 from diptych.gateway.tenancy.usage import Record
 from diptych.testing.clock import FakeClock
 from diptych.testing.histories import Enter, Pass, history, take_part
 from diptych.testing.redis import RedisServer, redis_server
+from diptych.transport.redis_client import connect
 
 AHEAD_S = 2_000_000_000  # far enough ahead that nothing expires by Redis's own clock
 PEPPERS = Peppers((b"p" * 16,))

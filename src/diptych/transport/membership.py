@@ -19,10 +19,10 @@ from pydantic import SecretStr
 
 from diptych.core.ids import Incarnation
 from diptych.core.phases import Role
+from diptych.transport.redis_client import ANSWER_S, connect
 
 LEASE_S = 10.0
 RENEW_S = 2.0
-ANSWER_S = 0.5
 
 # KEYS: a hash a role, address → "lapses at, in ms;record". ARGV: a lease in ms, then for each key
 # an address and a record, or two empty words. Answers the records of each key that are in force.
@@ -127,21 +127,11 @@ class Membership:
         renew_s: float = RENEW_S,
         host: str | None = None,
     ) -> None:
-        from redis.asyncio import Redis  # here: it brings a tracing SDK along
-        from redis.asyncio.retry import Retry
-        from redis.backoff import NoBackoff
-        from redis.exceptions import RedisError
+        from redis.exceptions import RedisError  # here: it brings a tracing SDK along
 
         self.is_away = False
         self._errors = (RedisError, OSError, TimeoutError)
-        self._client = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=ANSWER_S,
-            socket_connect_timeout=ANSWER_S,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        self._client = connect(url)
         self._scope = hashlib.blake2b(
             b"members", key=cluster_secret[:64], digest_size=8
         ).hexdigest()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -125,10 +125,16 @@ async def taking_part(
         membership.announce(me)
     membership.watch(Role.ROUTER, lambda found: None)
     running = asyncio.create_task(membership.run())
-    yield membership
+    try:
+        yield membership
+    finally:
+        await ended(running)
+
+
+async def ended(running: asyncio.Task[None]) -> None:
     running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    done, _ = await asyncio.wait([running], timeout=SOON_S)
+    assert done, "told to end, and still running"
 
 
 async def sees(membership: Membership, *members: Announced) -> None:
@@ -144,6 +150,16 @@ async def test_members_see_each_other_and_who_leaves_is_gone(server: RedisServer
         async with taking_part(server, secret=b"another cluster's") as stranger:
             await settle(lambda: not stranger.is_away, SOON_S)
             assert stranger.members(Role.ROUTER) == ()
+
+
+async def test_it_ends_whenever_it_is_told_to(server: RedisServer) -> None:
+    for num_steps in range(60):
+        membership = Membership(server.url, SECRET, lease_s=LEASE, renew_s=0.0, host="here")
+        membership.announce(A)
+        running = asyncio.create_task(membership.run())
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        await ended(running)
 
 
 async def test_who_dies_without_a_goodbye_lapses_by_the_clock_of_redis(
