@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import grpc.aio
 
 from diptych.config import addresses_of
-from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import DiptychError, Expired, Lost
 from diptych.router.lease import Lease
+from diptych.router.leases import Leases
 from diptych.router.messages import (
     BlockTier,
     DecodeAt,
@@ -68,8 +68,12 @@ class _Line:
     """To one router. `lost_s`: when it did not answer."""
 
     channel: grpc.aio.Channel
-    stub: pb_grpc.RouterStub
+    leases: Leases
     lost_s: float = float("-inf")
+
+    async def close(self) -> None:
+        await self.leases.close()
+        await self.channel.close()
 
 
 class RouterClient:
@@ -100,13 +104,11 @@ class RouterClient:
         backoff = Backoff(cap_s=1.0)
         while True:
             lines = self._in_order(loop.time())
-            if len(lines) == 1:
-                return await _open(lines[0], want, until_s - loop.time(), waits=True)
+            try_s = self._try_s if len(lines) > 1 else OPEN_WAIT_S
             error: DiptychError = Lost("no router is known")
             for line in lines:
-                try_s = min(self._try_s, until_s - loop.time())
                 try:
-                    return await _open(line, want, try_s, waits=False)
+                    return await line.leases.open(want, min(try_s, until_s - loop.time()))
                 except (Lost, Expired) as lost:
                     line.lost_s = loop.time()
                     error = lost
@@ -118,7 +120,7 @@ class RouterClient:
     async def close(self) -> None:
         """Close all channels; open leases end with them."""
         for line in self._lines.values():
-            await line.channel.close()
+            await line.close()
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -128,22 +130,11 @@ class RouterClient:
         for address in addresses:
             if address not in self._lines:
                 channel = self._dial(address)
-                stub = pb_grpc.RouterStub(channel)  # type: ignore[no-untyped-call]
-                self._lines[address] = _Line(channel, stub)
+                self._lines[address] = _Line(channel, Leases(channel))
         for address in self._lines.keys() - set(addresses):
             # Its leases end, if it lives at all; they are opened again at another router.
-            closing = asyncio.create_task(self._lines.pop(address).channel.close())
+            closing = asyncio.create_task(self._lines.pop(address).close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         lines = [self._lines[address] for address in addresses]
         return sorted(lines, key=lambda line: now_s < line.lost_s + AVOIDED_S)
-
-
-async def _open(line: _Line, want: Want, timeout_s: float, *, waits: bool) -> Lease:
-    lease = Lease(line.stub, want, waits_for_router=waits)
-    try:
-        await lease.open(timeout_s)
-    except BaseException:
-        await lease.close()
-        raise
-    return lease

@@ -1,20 +1,27 @@
 """A placed request, as its gateway holds it: what the router says, and what it is told."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
-import grpc.aio
-
-from diptych.contract import router_pb2 as pb
-from diptych.contract import router_pb2_grpc as pb_grpc
 from diptych.core.errors import DiptychError, Lost, Overloaded
 from diptych.core.phases import Phase
 from diptych.router import wire
-from diptych.router.messages import Again, Have, Placement, Progress, RefusedBy, Want
-from diptych.transport.errors import from_rpc
+from diptych.router.messages import (
+    Again,
+    Ended,
+    Have,
+    Leave,
+    Opened,
+    Placement,
+    Progress,
+    RefusedBy,
+    Want,
+)
+from diptych.transport.errors import make
+
+Say = Callable[[wire.PlaceUp], None]
 
 
 class Lease:
@@ -25,41 +32,44 @@ class Lease:
     router is gone. Only `RouterClient.place` makes one.
     """
 
-    def __init__(
-        self, stub: pb_grpc.RouterStub, want: Want, *, waits_for_router: bool = True
-    ) -> None:
+    def __init__(self, want: Want, say: Say) -> None:
         self._attempt = want.attempt
-        self._ups: asyncio.Queue[wire.PlaceUp | None] = asyncio.Queue()  # None ends them
-        self._ups.put_nowait(want)
-        self._downs: asyncio.Queue[wire.PlaceDown | DiptychError] = asyncio.Queue()
-        self._call = stub.Place(self._send(), wait_for_ready=waits_for_router)
-        self._reader: asyncio.Task[None] | None = None
+        self._say = say
+        self._downs: asyncio.Queue[wire.PlaceDown] = asyncio.Queue()
+        self._heard = asyncio.Event()
+        self._error: DiptychError | None = None
         self._is_closed = False
+        say(want)
 
-    async def open(self, timeout_s: float) -> None:
-        """Wait until the router has the lease; Lost if it does not answer in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._call.initial_metadata()
-                await self._call.wait_for_connection()  # raises what ended the call, if it did
-        except TimeoutError:
-            self._call.cancel()
-            raise Lost(f"the router did not answer for {timeout_s:.1f} s") from None
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from error
-        # Apart, so that who stops waiting for an answer does not end the call.
-        self._reader = asyncio.create_task(self._read())
+    async def opened(self) -> None:
+        """Wait until the router has it; whatever ended it before."""
+        await self._heard.wait()
+        if self._error is not None:
+            raise self._error
+
+    def hear(self, down: wire.PlaceDown) -> None:
+        """The router says so."""
+        if isinstance(down, Ended):
+            self.lost(make(down.kind, down.code, down.message))
+            return
+        self._downs.put_nowait(down)
+        self._heard.set()
+
+    def lost(self, error: DiptychError) -> None:
+        """It is over; who iterates hears what was said before."""
+        self._error = error
+        self._downs.put_nowait(Opened())  # wakes who waits
+        self._heard.set()
 
     def __aiter__(self) -> AsyncIterator[Placement]:
         return self
 
     async def __anext__(self) -> Placement:
         while not self._is_closed:
+            if self._error is not None and self._downs.empty():
+                raise self._error
             down = await self._downs.get()
-            if isinstance(down, DiptychError):
-                self._downs.put_nowait(down)  # for whoever asks again
-                raise down
-            if down.attempt < self._attempt:
+            if isinstance(down, Opened | Ended) or down.attempt < self._attempt:
                 continue
             if isinstance(down, RefusedBy):
                 raise Overloaded(down.message, code=down.code, retry_after_s=down.retry_after_s)
@@ -68,7 +78,7 @@ class Lease:
 
     async def progress(self, phase: Phase, tokens: int, last_chunk_started: bool = False) -> None:
         """Tell how far the attempt is; with `last_chunk_started` the router answers DecodeAt."""
-        self._ups.put_nowait(Progress(phase, tokens, last_chunk_started))
+        self._say(Progress(phase, tokens, last_chunk_started))
 
     async def again(
         self,
@@ -85,18 +95,15 @@ class Lease:
         `partner`: whose KV the failed worker could not fetch.
         """
         self._attempt = attempt
-        self._ups.put_nowait(Again(attempt, failed_worker, why, have, code, kind, partner))
+        self._say(Again(attempt, failed_worker, why, have, code, kind, partner))
 
     async def close(self) -> None:
         """End the lease; the router forgets the request. Twice is once."""
+        if self._is_closed:
+            return
         self._is_closed = True
-        self._ups.put_nowait(None)
-        self._call.cancel()
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
-            self._reader = None
+        self._say(Leave())
+        self.lost(Lost("the lease was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -108,22 +115,3 @@ class Lease:
         at: TracebackType | None,
     ) -> None:
         await self.close()
-
-    async def _send(self) -> AsyncIterator[pb.PlaceUp]:
-        while (up := await self._ups.get()) is not None:
-            yield wire.place_up_to_pb(up)
-
-    async def _read(self) -> None:
-        try:
-            async for message in self._call:
-                down = wire.place_down_from_pb(message)
-                if down is not None:
-                    self._downs.put_nowait(down)
-            self._downs.put_nowait(Lost("the router ended the lease"))
-        except grpc.aio.AioRpcError as error:
-            self._downs.put_nowait(from_rpc(error))
-        except asyncio.CancelledError:  # the channel was closed, or the lease
-            self._downs.put_nowait(Lost("the way to the router was closed"))
-            raise
-        finally:
-            self._ups.put_nowait(None)  # or grpc would wait for the next one for ever

@@ -122,6 +122,28 @@ class RefusedBy:
     attempt: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The lease is registered, and there is nothing to say yet."""
+
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The lease is over: a message of the client's made no sense, or a fault of the router."""
+
+    kind: str  # of core.errors
+    code: str
+    message: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The client needs the lease no more."""
+
+
 Placement = Queued | PrefillAt | SkipTo | DecodeAt
 
 

@@ -20,7 +20,6 @@ from diptych.router.canary import Canaries
 from diptych.router.dispatcher import Answer, Dispatcher
 from diptych.router.messages import (
     SHOWN_DECISIONS,
-    Again,
     BlockChanges,
     BlockTier,
     Drain,
@@ -28,18 +27,16 @@ from diptych.router.messages import (
     Join,
     Load,
     PrefillAt,
-    Progress,
     RefusedBy,
     SkipTo,
-    Want,
 )
+from diptych.router.placing import Held, Placing
 from diptych.router.prefix_index import Missing
 from diptych.router.registry import Record, StreamRegistry
 from diptych.router.sharing import Sharing
 from diptych.router.signals import Scale, readings
 from diptych.router.trials import Blame, Verdict
 from diptych.telemetry import metrics as m
-from diptych.telemetry.logs import request_id_var
 from diptych.transport.tls import check_claim
 
 log = logging.getLogger(__name__)
@@ -70,7 +67,7 @@ class RouterService(pb_grpc.RouterServicer):
         self._sharing = sharing or Sharing(dispatcher)
         self._router_id = router_id
         self._registry = registry
-        self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
+        self._answers: dict[int, Callable[[Answer], None]] = {}  # by lease
         self._fleet_news: dict[int, asyncio.Event] = {}  # by stream
         self._share_news: dict[int, asyncio.Event] = {}  # likewise
         self._shared_version = 0
@@ -95,33 +92,19 @@ class RouterService(pb_grpc.RouterServicer):
         pb_grpc.add_RouterServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     async def Place(self, requests: AsyncIterator[pb.PlaceUp], context: Context) -> None:
-        """One lease; it ends with the stream."""
-        want = wire.place_up_from_pb(await _first(requests, "Place"))
-        if not isinstance(want, Want):
-            raise BadRequest("Place begins with want")
-        request_id_var.set(want.request_id)
-        opened_s = _now_s()
-        lease = self._dispatcher.open(want, opened_s)
-        answers = self._answers[lease] = asyncio.Queue()
-        reader = asyncio.create_task(self._read_place(lease, requests))
-        reader.add_done_callback(lambda _: answers.put_nowait(None))
+        """The leases of one client; they end with the stream."""
+        placing = Placing(
+            self._dispatcher, self._answers, act=self._pump, noted=self._note, clock=_now_s
+        )
+        reader = asyncio.create_task(_hear(placing, requests))
+        reader.add_done_callback(lambda _: placing.downs.put_nowait(None))
         try:
-            self._pump()
-            if answers.empty():
-                await context.send_initial_metadata(())  # the lease is open; else an answer says so
-            while (answer := await answers.get()) is not None:
-                if isinstance(answer, PrefillAt | SkipTo) and answer.attempt == want.attempt:
-                    self._waits.labels(want.priority_class or "normal").observe(_now_s() - opened_s)
-                if isinstance(answer, RefusedBy):
-                    self._refusals.labels(answer.code).inc()
-                    log.info("refused request=%s code=%s", want.request_id, answer.code)
-                await context.write(wire.place_down_to_pb(answer))
+            while (down := await placing.downs.get()) is not None:
+                await context.write(down)
             await reader
         finally:
             reader.cancel()
-            del self._answers[lease]
-            self._dispatcher.close(lease)
-            self._pump()
+            placing.close()
 
     async def Report(self, requests: AsyncIterator[pb.ReportUp], context: Context) -> None:
         """Membership of one process; it ends with the stream."""
@@ -224,17 +207,6 @@ class RouterService(pb_grpc.RouterServicer):
         if self._timer is not None:
             self._timer.cancel()
 
-    async def _read_place(self, lease: int, requests: AsyncIterator[pb.PlaceUp]) -> None:
-        async for message in requests:
-            up = wire.place_up_from_pb(message)
-            if isinstance(up, Progress):
-                self._dispatcher.progress(lease, up, _now_s())
-            elif isinstance(up, Again):
-                self._dispatcher.again(lease, up, _now_s())
-            else:
-                raise BadRequest("Place: want comes once, first")
-            self._pump()
-
     async def _read_report(
         self,
         join: Join,
@@ -289,8 +261,8 @@ class RouterService(pb_grpc.RouterServicer):
             pairs.is_stirred = False
             self._canaries.wake()
         for lease, answer in self._dispatcher.outbox:
-            if (answers := self._answers.get(lease)) is not None:
-                answers.put_nowait(answer)
+            if (tell := self._answers.get(lease)) is not None:
+                tell(answer)
         self._dispatcher.outbox.clear()
         if self._sharing.version != self._shared_version:
             self._shared_version = self._sharing.version
@@ -302,6 +274,15 @@ class RouterService(pb_grpc.RouterServicer):
         wake_s = self._dispatcher.next_wake_s()
         if wake_s is not None:
             self._timer = asyncio.get_running_loop().call_at(max(wake_s, now_s), self._pump)
+
+    def _note(self, held: Held, answer: Answer) -> None:
+        want = held.want
+        if isinstance(answer, PrefillAt | SkipTo) and answer.attempt == want.attempt:
+            waited_s = _now_s() - held.opened_s
+            self._waits.labels(want.priority_class or "normal").observe(waited_s)
+        if isinstance(answer, RefusedBy):
+            self._refusals.labels(answer.code).inc()
+            log.info("refused request=%s code=%s", want.request_id, answer.code)
 
     def _tried_out(self, verdict: Verdict) -> None:
         result = {None: "ok", Blame.NOBODY: "busy"}.get(verdict.blame, "failed")
@@ -377,6 +358,11 @@ def _record(join: Join, stream: int) -> Record:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def _hear(placing: Placing, requests: AsyncIterator[pb.PlaceUp]) -> None:
+    async for message in requests:
+        placing.hear(message)
 
 
 async def _first(requests: AsyncIterator[Message], what: str) -> Message:

@@ -15,11 +15,14 @@ from diptych.router.messages import (
     Decided,
     DecodeAt,
     Drain,
+    Ended,
     Fleet,
     Have,
     Join,
+    Leave,
     Load,
     Member,
+    Opened,
     PrefillAt,
     Progress,
     Queued,
@@ -29,24 +32,28 @@ from diptych.router.messages import (
     Want,
 )
 
-PlaceUp = Want | Progress | Again
-PlaceDown = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
+PlaceUp = Want | Progress | Again | Leave
+PlaceDown = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy | Opened | Ended
 MAX_DEADLINE_MS = 2**32 - 1
 _CARRIED = tuple(field.name for field in fields(Carried))
 
 
-def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
+def place_up_to_pb(lease: int, message: PlaceUp) -> pb.PlaceUp:
     match message:
         case Want():
-            return pb.PlaceUp(want=_want_to_pb(message))
+            return pb.PlaceUp(lease=lease, want=_want_to_pb(message))
         case Progress(phase, tokens, last_chunk_started):
             return pb.PlaceUp(
+                lease=lease,
                 progress=pb.Progress(
                     phase=phase, tokens=tokens, last_chunk_started=last_chunk_started
-                )
+                ),
             )
+        case Leave():
+            return pb.PlaceUp(lease=lease, leave=pb.Leave())
         case Again():
             return pb.PlaceUp(
+                lease=lease,
                 again=pb.Again(
                     attempt=message.attempt,
                     failed_worker=message.failed_worker,
@@ -55,7 +62,7 @@ def place_up_to_pb(message: PlaceUp) -> pb.PlaceUp:
                     code=message.code,
                     kind=message.kind,
                     partner=message.partner,
-                )
+                ),
             )
 
 
@@ -82,13 +89,19 @@ def place_up_from_pb(message: pb.PlaceUp) -> PlaceUp:
                 again.kind,
                 again.partner,
             )
+        case "leave":
+            return Leave()
         case _:
             raise BadRequest("Place: a message without a body")
 
 
-def place_down_to_pb(message: PlaceDown) -> pb.PlaceDown:
-    down = pb.PlaceDown(attempt=message.attempt)
+def place_down_to_pb(lease: int, message: PlaceDown) -> pb.PlaceDown:
+    down = pb.PlaceDown(lease=lease, attempt=message.attempt)
     match message:
+        case Opened():
+            down.opened.SetInParent()
+        case Ended(kind, code, text):
+            down.ended.CopyFrom(pb.Ended(kind=kind, code=code, message=text))
         case Queued():
             down.queued.ahead = message.ahead
             down.queued.predicted_ms = _ms(message.predicted_s)
@@ -130,6 +143,10 @@ def place_down_from_pb(message: pb.PlaceDown) -> PlaceDown | None:
         case "refused":
             refused = message.refused
             return RefusedBy(refused.code, refused.message, refused.retry_after_ms / 1000, attempt)
+        case "opened":
+            return Opened(attempt)
+        case "ended":
+            return Ended(message.ended.kind, message.ended.code, message.ended.message, attempt)
         case _:
             return None
 

@@ -54,7 +54,8 @@ class Figure:
 
     way: str
     hits: float
-    busiest: float
+    busiest: float  # worker next to the mean, by requests
+    busiest_work: float  # by prompt blocks computed
     mean_ms: float
     p99_ms: float
     requests_per_s: float
@@ -166,7 +167,7 @@ class Client:
 async def through_ours(client: Client, folder: Path) -> AsyncIterator[tuple[Ask, Ask]]:
     address = f"127.0.0.1:{free_port()}"
     ports = [str(free_port()) for _ in range(NUM_WORKERS)]
-    router = [*CLI, "router", "--listen", address, "--data-dir", str(folder)]
+    router = [*CLI, "router", "--listen", address, "--data-dir", str(folder), "--canary", "off"]
     workers = [*WORKERS, "--router", address, "--ports", *ports]
     with running([*router, "--log-level", "warning"], workers, folder=folder):
         for port in ports:
@@ -244,7 +245,7 @@ async def replay(
     way: str, ask: Ask, direct: Ask, texts: Sequence[str], streams: int, chain: Chain
 ) -> Figure:
     added_ms = await added(ask, direct, chain)
-    served, hits, blocks = Counter[str](), 0, 0
+    served, computed, hits, blocks = Counter[str](), Counter[str](), 0, 0
     times: list[float] = []
     upcoming = iter(texts)
 
@@ -257,8 +258,11 @@ async def replay(
             times.append(time.perf_counter() - began_s)
             usage = answer["usage"]
             assert isinstance(usage, dict)
-            served[str(answer["choices"][0]["message"]["content"])] += 1  # type: ignore[index]
-            hits += usage["prompt_tokens_details"]["cached_tokens"]
+            worker = str(answer["choices"][0]["message"]["content"])  # type: ignore[index]
+            hit = usage["prompt_tokens_details"]["cached_tokens"]
+            served[worker] += 1
+            computed[worker] += usage["prompt_tokens"] - hit
+            hits += hit
             blocks += usage["prompt_tokens"]
 
     began_s = time.perf_counter()
@@ -270,7 +274,8 @@ async def replay(
     return Figure(
         way,
         hits / blocks,
-        max(served.values()) * NUM_WORKERS / sum(served.values()),
+        max(served.values()) * NUM_WORKERS / served.total(),
+        max(computed.values()) * NUM_WORKERS / computed.total(),
         1e3 * statistics.mean(times),
         1e3 * times[int(0.99 * len(times))],
         len(texts) / took_s,
@@ -343,13 +348,14 @@ def show(console: Console, figures: Sequence[Figure], texts: Sequence[str], stre
         f"one cache without bounds would hit {best_hits(texts):.3f}"
     )
     table.add_column("router")
-    for column in ("hits", "busiest / mean", "mean", "p99", "requests/s", "added p50"):
+    for column in ("hits", "busiest", "by work", "mean", "p99", "requests/s", "added p50"):
         table.add_column(column, justify="right")
     for f in figures:
         table.add_row(
             f.way,
             f"{f.hits:.3f}",
             f"{f.busiest:.2f}",
+            f"{f.busiest_work:.2f}",
             f"{f.mean_ms:.0f} ms",
             f"{f.p99_ms:.0f} ms",
             f"{f.requests_per_s:.0f}",

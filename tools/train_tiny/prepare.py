@@ -26,7 +26,12 @@ Draw = Callable[[random.Random], Dialogue]
 # Documents of each source at scale 1.
 COUNTS = {
     "talk": 60_000, "story": 15_000, "chatterbot": 16_000, "facts": 60_000, "sums": 40_000,
-    "recall": 14_000, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
+    "recall": 14_000, "far": 0, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
+}  # fmt: skip
+# To refine a model that has learnt the mix: what it does worst, and of all else enough to stay.
+REFINEMENT = {
+    "talk": 1_500, "story": 300, "chatterbot": 500, "facts": 1_500, "sums": 14_000,
+    "recall": 500, "far": 1_400, "echo": 400, "objects": 600, "calls": 1_500, "bfcl": 150,
 }  # fmt: skip
 MAX_TOKENS = shards.LENGTHS[-1]
 
@@ -50,6 +55,7 @@ def sources(packages: Packages) -> dict[str, Draw]:
         "facts": lambda rng: facts.draw(rng, tables),
         "sums": sums.draw,
         "recall": lambda rng: recall.draw(rng, filler),
+        "far": lambda rng: recall.far(rng, filler),
         "echo": lambda rng: recall.echo(rng, filler),
         "objects": objects.draw,
         "calls": calls.draw,
@@ -125,6 +131,7 @@ def main() -> None:
     parser.add_argument("--teacher", type=Path, help="only this: what the teacher said, .jsonl")
     parser.add_argument("--model", type=Path, required=True, help="folder of the tokenizer")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--refine", action="store_true", help="the mix for a run with --begin")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of documents")
     parser.add_argument("--only", nargs="*", default=list(COUNTS), help="sources to draw")
     parser.add_argument("--seed", type=int, default=0)
@@ -136,8 +143,11 @@ def main() -> None:
         store(options.out, options.teacher.stem, told)
         return
     drawn = sources(Packages(options.packages))
+    counts = REFINEMENT if options.refine else COUNTS
     for name in options.only:
-        count = int(COUNTS[name] * options.scale)
+        count = int(counts[name] * options.scale)
+        if not count:
+            continue
         made = draws(name, drawn[name], count, tokenizer, options.seed)
         store(options.out, name, list(track(made, description=name, total=count)))
 

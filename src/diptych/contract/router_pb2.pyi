@@ -26,14 +26,22 @@ HOST: BlockTier
 DISK: BlockTier
 
 class PlaceUp(_message.Message):
-    __slots__ = ("want", "progress", "again")
+    __slots__ = ("lease", "want", "progress", "again", "leave")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
     want: Want
     progress: Progress
     again: Again
-    def __init__(self, want: _Optional[_Union[Want, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., again: _Optional[_Union[Again, _Mapping]] = ...) -> None: ...
+    leave: Leave
+    def __init__(self, lease: _Optional[int] = ..., want: _Optional[_Union[Want, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., again: _Optional[_Union[Again, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Want(_message.Message):
     __slots__ = ("request_id", "attempt", "hashes", "prompt_len", "max_new", "priority_class", "tenant", "deadline_ms", "resume", "fingerprint")
@@ -100,20 +108,40 @@ class Again(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., failed_worker: _Optional[str] = ..., why: _Optional[str] = ..., have: _Optional[_Union[Have, str]] = ..., code: _Optional[str] = ..., kind: _Optional[str] = ..., partner: _Optional[str] = ...) -> None: ...
 
 class PlaceDown(_message.Message):
-    __slots__ = ("attempt", "queued", "prefill", "skip", "decode", "refused")
+    __slots__ = ("lease", "attempt", "queued", "prefill", "skip", "decode", "refused", "opened", "ended")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     DECODE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    lease: int
     attempt: int
     queued: Queued
     prefill: PrefillAt
     skip: SkipTo
     decode: DecodeAt
     refused: RefusedBy
-    def __init__(self, attempt: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., prefill: _Optional[_Union[PrefillAt, _Mapping]] = ..., skip: _Optional[_Union[SkipTo, _Mapping]] = ..., decode: _Optional[_Union[DecodeAt, _Mapping]] = ..., refused: _Optional[_Union[RefusedBy, _Mapping]] = ...) -> None: ...
+    opened: Opened
+    ended: Ended
+    def __init__(self, lease: _Optional[int] = ..., attempt: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., prefill: _Optional[_Union[PrefillAt, _Mapping]] = ..., skip: _Optional[_Union[SkipTo, _Mapping]] = ..., decode: _Optional[_Union[DecodeAt, _Mapping]] = ..., refused: _Optional[_Union[RefusedBy, _Mapping]] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("kind", "code", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    code: str
+    message: str
+    def __init__(self, kind: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("worker_id", "address", "incarnation", "dp_rank")

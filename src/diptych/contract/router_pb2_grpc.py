@@ -70,7 +70,8 @@ class RouterServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Place(self, request_iterator, context):
-        """One lease: it lives as long as the stream. When it ends, the ledger forgets the request.
+        """The leases of one client, each by a number of the client's. A lease begins with `want` and ends
+        with `leave`, or with the stream; then the ledger forgets the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

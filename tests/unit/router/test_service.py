@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
@@ -11,10 +11,11 @@ import pytest
 
 from diptych.contract import router_pb2 as pb
 from diptych.contract import router_pb2_grpc as pb_grpc
-from diptych.core.errors import BadRequest, Lost, Overloaded
+from diptych.core.errors import Broken, Lost, Overloaded
 from diptych.core.ids import BlockHash, Incarnation, WorkerId
 from diptych.core.phases import Phase, Role
 from diptych.engine.block_log import BlockLog
+from diptych.router import wire
 from diptych.router.client import (
     DecodeAt,
     Fleet,
@@ -36,7 +37,6 @@ from diptych.router.registry import Record, StreamRegistry
 from diptych.router.service import RouterService
 from diptych.telemetry.metrics import Metrics
 from diptych.transport.channel import connect
-from diptych.transport.errors import from_rpc
 from diptych.transport.server import Server
 
 SOON_S = 20.0
@@ -328,15 +328,6 @@ async def test_a_router_that_is_not_there_is_lost_within_the_deadline() -> None:
     await client.close()
 
 
-async def _first_error(address: str, up: Callable[[pb_grpc.RouterStub], Awaitable[object]]):
-    async with connect(address) as channel:
-        try:
-            await up(pb_grpc.RouterStub(channel))
-        except grpc.aio.AioRpcError as error:
-            return from_rpc(error)
-    return None
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -352,14 +343,49 @@ async def _first_error(address: str, up: Callable[[pb_grpc.RouterStub], Awaitabl
     ],
     ids=["empty", "not want", "no prompt", "half a hash", "unknown phase"],
 )
-async def test_a_malformed_first_message_is_answered_with_bad_request(message: pb.PlaceUp) -> None:
-    async def send(stub: pb_grpc.RouterStub) -> None:
-        async for _ in stub.Place(iter([message])):
-            pass
+async def test_a_malformed_message_ends_its_lease_and_no_other(message: pb.PlaceUp) -> None:
+    ups: asyncio.Queue[pb.PlaceUp] = asyncio.Queue()
 
+    async def send() -> AsyncIterator[pb.PlaceUp]:
+        while True:
+            yield await ups.get()
+
+    async with router() as address, connect(address) as channel:
+        call = pb_grpc.RouterStub(channel).Place(send())
+        ups.put_nowait(wire.place_up_to_pb(1, want()))
+        message.lease = 2
+        ups.put_nowait(message)
+        async with asyncio.timeout(SOON_S):
+            said = [await call.read() for _ in range(2)]
+            assert [(down.lease, down.WhichOneof("body")) for down in said] == [
+                (1, "queued"),
+                (2, "ended"),
+            ]
+            assert said[1].ended.kind == "BadRequest"
+            assert (await status(address, SOON_S)).leases == 1
+            ups.put_nowait(wire.place_up_to_pb(1, want()))  # comes once
+            down = await call.read()
+        assert (down.lease, down.ended.kind) == (1, "BadRequest")
+        await eventually(address, lambda fleet: fleet.leases == 0)
+
+
+async def test_an_unknown_error_costs_its_lease_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_(self: Dispatcher, want: Want, now_s: float) -> int:
+        if want.request_id == "bad":
+            raise KeyError(want.request_id)
+        return opened(self, want, now_s)
+
+    opened = Dispatcher.open
+    monkeypatch.setattr(Dispatcher, "open", open_)
     async with router() as address:
-        assert isinstance(await _first_error(address, send), BadRequest)
-        assert (await status(address, SOON_S)).leases == 0
+        client = RouterClient(address)
+        async with await client.place(want()) as lease:
+            assert isinstance(await hear(lease), Queued)
+            with pytest.raises(Broken):
+                await client.place(want(request_id="bad"))
+            async with FakeWorker(address, "hybrid-1"):
+                assert isinstance(await hear(lease), SkipTo)
+        await client.close()
 
 
 async def test_a_second_process_of_one_name_takes_over_and_the_first_is_told() -> None:

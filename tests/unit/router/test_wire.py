@@ -16,11 +16,14 @@ from diptych.router.messages import (
     BlockTier,
     Decided,
     DecodeAt,
+    Ended,
     Fleet,
     Have,
     Join,
+    Leave,
     Load,
     Member,
+    Opened,
     PrefillAt,
     Progress,
     Queued,
@@ -61,10 +64,11 @@ LOAD = Load(**{name: number for number, name in enumerate(COUNTED, 1)}, draining
         Progress(Phase.PREFILL, 128, last_chunk_started=True),
         Again(2, "decode-1", "worker_lost", Have.TICKET, "worker_lost", "Lost"),
         Again(2, "d1", "0 of 1 blocks", Have.TOKENS, "kv_not_fetched", "Lost", partner="p1"),
+        Leave(),
     ],
 )
 def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> None:
-    sent = wire.place_up_to_pb(message).SerializeToString()
+    sent = wire.place_up_to_pb(7, message).SerializeToString()
     assert wire.place_up_from_pb(pb.PlaceUp.FromString(sent)) == message
 
 
@@ -76,10 +80,12 @@ def test_what_a_gateway_says_is_what_the_router_hears(message: wire.PlaceUp) -> 
         SkipTo(RANK, (), attempt=2),
         DecodeAt(RANK, ("2 rows",), attempt=2),
         RefusedBy("no_capacity", "full", 1.5, attempt=2),
+        Opened(attempt=2),
+        Ended("BadRequest", "invalid_request", "no", attempt=1),
     ],
 )
 def test_what_the_router_says_is_what_a_gateway_hears(message: wire.PlaceDown) -> None:
-    sent = wire.place_down_to_pb(message).SerializeToString()
+    sent = wire.place_down_to_pb(7, message).SerializeToString()
     assert wire.place_down_from_pb(pb.PlaceDown.FromString(sent)) == message
 
 
@@ -146,5 +152,5 @@ def test_a_member_without_name_or_role_is_refused(join: pb.Join) -> None:
 
 
 def test_a_deadline_beyond_the_field_is_as_long_as_the_field() -> None:
-    message = wire.place_up_to_pb(Want("r", 1, 1, deadline_s=1e12))
+    message = wire.place_up_to_pb(7, Want("r", 1, 1, deadline_s=1e12))
     assert message.want.deadline_ms == wire.MAX_DEADLINE_MS

@@ -10,17 +10,28 @@ from train_tiny.sources.style import dialogue
 Fact = tuple[str, str, str, str]  # statement, question, answer, value
 
 
-def draw(rng: random.Random, filler: Sequence[str], max_sentences: int = 110) -> Dialogue:
-    """A text with facts in it, and questions about some of them."""
-    sentences = rng.choice((2, 4, 8, 15, 30, 60, max_sentences))
-    facts = _facts(rng, rng.choice((1, 2, 3, 5, 8)))
+def draw(rng: random.Random, filler: Sequence[str]) -> Dialogue:
+    """A text of any length with facts in it, and questions about some of them."""
+    sentences = rng.choice((2, 4, 8, 15, 30, 60, 110))
+    return _asked_about(rng, filler, sentences, rng.choice((1, 2, 3, 5, 8)), at_most=5)
+
+
+def far(rng: random.Random, filler: Sequence[str]) -> Dialogue:
+    """A long text with many facts, and questions about each of them."""
+    return _asked_about(rng, filler, rng.randint(30, 105), 8, at_most=8)
+
+
+def _asked_about(
+    rng: random.Random, filler: Sequence[str], sentences: int, num_facts: int, at_most: int
+) -> Dialogue:
+    facts = _facts(rng, num_facts)
     text = hide(rng, [f[0] for f in facts], [rng.choice(filler) for _ in range(sentences)])
     rng.shuffle(facts)
     opening = rng.choice(
         ("Read this text.", "Here are my notes.", "Remember this:", "Please read:", "")
     )
     turns = []
-    for number, (statement, question, answer, value) in enumerate(facts[:5]):
+    for number, (statement, question, answer, value) in enumerate(facts[:at_most]):
         said = question if number else f"{opening}\n\n{text}\n\n{question}".strip()
         turns.append(
             (said, f"The text says: {statement}", rng.choice((answer, answer, f"{value}.")))
