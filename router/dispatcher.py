@@ -17,16 +17,15 @@ from diptych.router.admission import (
     RetryBudget,
     class_of,
 )
-from diptych.router.candidates import SUSPECT_S
 from diptych.router.chooser import Chooser
 from diptych.router.decisions import Decision
 from diptych.router.demand import Demand
 from diptych.router.explained import Explained
 from diptych.router.failures import BUSY_CODES, Failures
-from diptych.router.forecast import Forecast, Room
 from diptych.router.ledger import Entry, Ledger, Stage
 from diptych.router.messages import (
     Again,
+    Answer,
     BlockChanges,
     DecodeAt,
     Fleet,
@@ -35,28 +34,20 @@ from diptych.router.messages import (
     Member,
     PrefillAt,
     Progress,
-    Queued,
-    RefusedBy,
     SkipTo,
     Want,
 )
 from diptych.router.pairs import Pairs
 from diptych.router.policy import Choice, Wait, Why, find_path
 from diptych.router.prefix_index import Missing, keys_of
-from diptych.router.queue import FairQueue, Queue, Waiting
+from diptych.router.queue import Queue
 from diptych.router.registry import Record, StreamRegistry
+from diptych.router.waiting_room import WaitingRoom
 
 log = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 1024
-NOBODY_WAIT_S = 8.0  # without any worker of a role: longer than a restart, shorter than patience
-HANDOFF_WAIT_S = 20.0  # for a decode row; prefill's lease on the KV is 30 s
 LOOK_PAST = 16  # requests that wait for somebody else than the rest does, per dispatch
-RETRY_WAIT_S = 10.0  # at least, however long ago the first attempt came
-
-__all__ = ["SUSPECT_S", "Answer", "Dispatcher"]
-
-Answer = Queued | PrefillAt | SkipTo | DecodeAt | RefusedBy
 
 
 class Dispatcher:
@@ -73,8 +64,6 @@ class Dispatcher:
     ) -> None:
         self.pairs = pairs or Pairs()
         self.ledger = Ledger()
-        self.prompts = FairQueue(queue_limit)
-        self.handoffs = Queue(queue_limit)
         self.outbox: list[tuple[int, Answer]] = []
         self.breakers = Breakers()
         self.blocked = Blocked()
@@ -85,12 +74,11 @@ class Dispatcher:
         self.estimates = self.chooser.estimates
         self._candidates = self.chooser.candidates
         self._failures = Failures(registry, self.breakers, self._candidates, self.pairs)
-        self._untold: list[int] = []  # leases that do not know yet that they wait
-        self._nobody: dict[Queue, float] = {}  # since when a queue has no worker at all
         self._leases = 0
         self._looked_s = 0.0
-        self._forecast = Forecast()
         self.demand = Demand()
+        self._room = WaitingRoom(queue_limit, self.ledger, self.chooser, self.demand, self._answer)
+        self.prompts, self.handoffs = self._room.prompts, self._room.handoffs
         self.explained = Explained()
         self.is_export_blocked = False  # prompts are held back for want of a decode row
         self.on_first_token: Callable[[float], None] = lambda took_of_expected: None
@@ -110,10 +98,10 @@ class Dispatcher:
         self._budget.earned()
         self.demand.arrived(want.prompt_len, now_s)
         if left_s := self.blocked.left_s(want.fingerprint, now_s):
-            self._refuse(lease, POISON, "this prompt has killed its workers twice", left_s)
+            self._room.refuse(lease, POISON, "this prompt has killed its workers twice", left_s)
         else:
             self.chooser.arrived(lease, entry, now_s)
-            self._enqueue(lease, now_s)
+            self._room.add(lease, now_s)
         return lease
 
     def progress(self, lease: int, progress: Progress, now_s: float) -> None:
@@ -135,7 +123,7 @@ class Dispatcher:
             if entry.prefill is not None:
                 self.estimates.expects_hit(entry.prefill, entry.hit)
             self.ledger.update(lease, replace(entry, stage=Stage.HANDOFF))
-            self._enqueue(lease, now_s)
+            self._room.add(lease, now_s)
         else:
             self.ledger.update(lease, entry)
 
@@ -144,8 +132,7 @@ class Dispatcher:
         entry = self.ledger.entries[lease]
         if again.attempt <= entry.attempt:
             return
-        self.prompts.remove(lease)
-        self.handoffs.remove(lease)
+        self._room.remove(lease)
         self.demand.closed(lease)
         phase = entry.phase_of(WorkerId(again.failed_worker))
         if again.failed_worker:
@@ -168,16 +155,15 @@ class Dispatcher:
         if self._failures.is_poison(entry, phase):
             self.blocked.add(entry.want.fingerprint, now_s)
             log.error("poison request=%s phase=%s", entry.want.request_id, phase)
-            self._refuse(lease, POISON, f"its worker died twice at {phase}")
+            self._room.refuse(lease, POISON, f"its worker died twice at {phase}")
         elif self._is_extra(again) and not self._budget.spend():
-            self._refuse(lease, "no_capacity", "too many requests are being tried again")
+            self._room.refuse(lease, "no_capacity", "too many requests are being tried again")
         else:
-            self._enqueue(lease, now_s)
+            self._room.add(lease, now_s)
 
     def close(self, lease: int) -> None:
         """The lease's stream ended, whyever."""
-        self.prompts.remove(lease)
-        self.handoffs.remove(lease)
+        self._room.remove(lease)
         self.demand.closed(lease)
         self.chooser.forget_lease(lease)
         entry = self.ledger.entries.get(lease)
@@ -187,7 +173,7 @@ class Dispatcher:
                 half_a_report = 64  # gateways tell every 128 tokens
                 new = min(entry.want.max_new, entry.new_tokens + half_a_report)
                 self.estimates.ended(entry.want.tenant, entry.want.priority_class, new)
-                self._forecast.ended(new)
+                self._room.forecast.ended(new)
         self.ledger.close(lease)
 
     def reported(self, record: Record) -> None:
@@ -216,7 +202,7 @@ class Dispatcher:
         for record in self._registry.drop_silent(now_s):
             log.warning("member is silent, dropped member=%s", record.join.member_id)
         self.pairs.expire(now_s)
-        self._expire(now_s)
+        self._room.expire(now_s)
         self.prompts.age(now_s)
         self._serve(self.handoffs, now_s)
         num_handoffs = len(self.handoffs)
@@ -224,7 +210,7 @@ class Dispatcher:
         self.is_export_blocked = len(self.prompts) > 0 and (is_short or num_handoffs > 0)
         is_blocked = self.is_export_blocked
         self.demand.waits(is_blocked=is_blocked, handoffs=num_handoffs, now_s=now_s)
-        self._tell_waiting(now_s)
+        self._room.tell(now_s)
         self.chooser.end_round()
 
     def next_wake_s(self) -> float | None:
@@ -233,13 +219,8 @@ class Dispatcher:
             self._registry.next_silence_s(),
             self.breakers.next_close_s(self._looked_s),
             self.pairs.next_expiry_s(),
-            self.prompts.next_deadline_s(),
-            self.handoffs.next_deadline_s(),
+            *self._room.wakes_s(),
         ]
-        for queue, since_s in self._nobody.items():
-            oldest_s = queue.oldest_s()
-            if oldest_s is not None:
-                times.append(max(oldest_s, since_s) + NOBODY_WAIT_S)
         return min((t for t in times if t is not None), default=None)
 
     def fleet(self, now_s: float) -> Fleet:
@@ -265,27 +246,6 @@ class Dispatcher:
 
     # How.
 
-    def _enqueue(self, lease: int, now_s: float) -> None:
-        entry = self.ledger.entries[lease]
-        if entry.stage is Stage.HANDOFF:
-            # Bounded by prefill's lease, not by the client's patience in the queue.
-            self.handoffs.push(Waiting(now_s, lease, now_s + HANDOFF_WAIT_S))
-        elif self.prompts.is_full:
-            self._refuse(lease, "no_capacity", f"{len(self.prompts)} requests wait already")
-        else:
-            patience_s = entry.want.deadline_s
-            deadline_s = max(entry.arrived_s + patience_s, now_s + min(patience_s, RETRY_WAIT_S))
-            waiting = Waiting(
-                entry.arrived_s,
-                lease,
-                deadline_s,
-                class_of(entry.want.priority_class).level,
-                entry.want.tenant,
-                self.chooser.cost_ms(lease, entry),
-            )
-            self.prompts.push(waiting)
-            self._untold.append(lease)
-
     def _serve(self, queue: Queue, now_s: float) -> Why | None:
         """In the queue's order; only who waits for its very own reasons is looked past.
 
@@ -297,35 +257,20 @@ class Dispatcher:
             entry = self.ledger.entries[waiting.lease]
             outcome = self.chooser.choose(waiting.lease, entry, now_s)
             if isinstance(outcome, Wait) and outcome.why is Why.NOBODY:
-                self._wait_for_anybody(queue, outcome, now_s)
+                message = outcome.message
+                if queue is self.prompts and self.pairs.unready:
+                    message = "; ".join(self._missing(now_s)) or "no worker is proven yet"
+                self._room.nobody_is_there(queue, message, now_s)
                 return outcome.why
-            self._nobody.pop(queue, None)
+            self._room.somebody_is_there(queue)
             if isinstance(outcome, Choice):
-                self._serve_one(queue, waiting.lease, outcome, now_s)
+                self._room.served(queue, waiting.lease, now_s)
+                self._place(waiting.lease, entry, outcome, now_s)
                 continue
             passed.add(waiting.lease)
             if outcome.why in (Why.BUSY, Why.ROWS) or len(passed) >= LOOK_PAST:
                 return outcome.why
         return None
-
-    def _serve_one(self, queue: Queue, lease: int, choice: Choice, now_s: float) -> None:
-        entry = self.ledger.entries[lease]
-        if isinstance(queue, FairQueue):
-            queue.serve(lease)
-            self._forecast.served(len(self.prompts), now_s)
-        else:
-            queue.remove(lease)
-        self._place(lease, entry, choice, now_s)
-
-    def _wait_for_anybody(self, queue: Queue, outcome: Wait, now_s: float) -> None:
-        since_s = self._nobody.setdefault(queue, now_s)
-        for waiting in list(queue):
-            if now_s >= max(waiting.arrived_s, since_s) + NOBODY_WAIT_S:
-                queue.remove(waiting.lease)
-                message = outcome.message
-                if queue is self.prompts and self.pairs.unready:
-                    message = "; ".join(self._missing(now_s)) or "no worker is proven yet"
-                self._refuse(waiting.lease, "no_capacity", message)
 
     def _missing(self, now_s: float) -> tuple[str, ...]:
         """What would make a path of all that are here, were they ready."""
@@ -364,7 +309,7 @@ class Dispatcher:
         self.ledger.update(lease, entry)
         self.ledger.assigned(rank.worker_id, entry.blocks)
         self.breakers.placed(rank.worker_id, lease)
-        self.outbox.append((lease, answer))
+        self._answer(lease, answer)
 
     def _resumed(self, entry: Entry) -> Entry:
         resume = entry.want.resume
@@ -383,52 +328,6 @@ class Dispatcher:
             if worker and (record := self._registry.find(worker)) is not None:
                 return _running_on(entry, record.join)
         return entry
-
-    def _expire(self, now_s: float) -> None:
-        for waiting in self.prompts.expire(now_s):
-            waited_s = now_s - waiting.arrived_s
-            self._refuse(waiting.lease, "queue_timeout", f"no worker was free for {waited_s:.1f} s")
-        for waiting in self.handoffs.expire(now_s):
-            self._refuse(
-                waiting.lease, "no_capacity", f"no decode worker had room for {HANDOFF_WAIT_S:g} s"
-            )
-
-    def _refuse(
-        self, lease: int, code: str, message: str, retry_after_s: float | None = None
-    ) -> None:
-        entry = self.ledger.entries[lease]
-        after_s = (
-            self._forecast.retry_after_s(len(self.prompts))
-            if retry_after_s is None
-            else retry_after_s
-        )
-        self.outbox.append((lease, RefusedBy(code, message, after_s, entry.attempt)))
-
-    def _tell_waiting(self, now_s: float) -> None:
-        """Those who came and must wait: how long, or that it would be too long."""
-        untold = [lease for lease in self._untold if lease in self.prompts]
-        room = self.chooser.room(now_s) if untold else Room()
-        pending = self.ledger.all_pending()
-        for lease in untold:
-            entry = self.ledger.entries[lease]
-            ahead = self.prompts.ahead_of(lease)
-            ahead_ms = self.prompts.ahead_ms(lease)
-            wait_s = self._forecast.wait_s(ahead, ahead_ms, self.chooser.given_ms(now_s))
-            row_s = self._forecast.row_s(room, pending, entry.want, ahead)
-            work_s = self.prompts.cost_ms(lease) / 1000
-            first_s = max(wait_s + work_s, row_s)
-            left_s = entry.want.deadline_s - (now_s - entry.arrived_s)
-            # What takes longer than that all by itself is judged by what it waits for others.
-            late_s = (first_s if work_s <= left_s else max(wait_s, row_s - work_s)) - left_s
-            if late_s > 0 and entry.attempt == entry.want.attempt:
-                self.prompts.remove(lease)
-                message = f"its first token is expected in {first_s:.0f} s; {left_s:.0f} s are left"
-                self._refuse(lease, "no_capacity", message, max(1.0, late_s))
-            else:
-                if entry.attempt == entry.want.attempt:
-                    self.demand.promised(lease, entry.arrived_s, now_s - entry.arrived_s + first_s)
-                self.outbox.append((lease, Queued(wait_s, ahead, entry.attempt)))
-        self._untold.clear()
 
     # What became of a placement.
 
@@ -452,6 +351,9 @@ class Dispatcher:
         self.ledger.update(
             lease, replace(entry, prefill=released, is_decoding=True, new_tokens=tokens)
         )
+
+    def _answer(self, lease: int, answer: Answer) -> None:
+        self.outbox.append((lease, answer))
 
     def _is_extra(self, again: Again) -> bool:
         """Whether a prompt is computed again because of a failure, before anything was said."""

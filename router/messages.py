@@ -145,6 +145,7 @@ class Leave:
 
 
 Placement = Queued | PrefillAt | SkipTo | DecodeAt
+Answer = Placement | RefusedBy
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from functools import partial
 from diptych.contract import router_pb2 as pb
 from diptych.core.errors import BadRequest, Broken, DiptychError
 from diptych.router import wire
-from diptych.router.dispatcher import Answer, Dispatcher
-from diptych.router.messages import Again, Ended, Leave, Opened, Progress, Want
+from diptych.router.dispatcher import Dispatcher
+from diptych.router.messages import Again, Answer, Ended, Leave, Opened, Progress, Want
 from diptych.transport.errors import kind_of
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,10 @@ from diptych.core.errors import BadRequest, Expired, Lost, NotFound, Refused
 from diptych.core.phases import Role
 from diptych.router import wire
 from diptych.router.canary import Canaries
-from diptych.router.dispatcher import Answer, Dispatcher
+from diptych.router.dispatcher import Dispatcher
 from diptych.router.messages import (
     SHOWN_DECISIONS,
+    Answer,
     BlockChanges,
     BlockTier,
     Drain,

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from diptych.core.ids import Incarnation
 from diptych.core.phases import Phase, Role
-from diptych.router.dispatcher import Answer, Dispatcher
+from diptych.router.dispatcher import Dispatcher
 from diptych.router.messages import (
+    Answer,
     DecodeAt,
     Join,
     Load,

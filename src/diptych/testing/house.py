@@ -7,9 +7,10 @@ from typing import Any
 from diptych.core.ids import Incarnation, Rank
 from diptych.core.phases import Role
 from diptych.router.decisions import Decision
-from diptych.router.dispatcher import Answer, Dispatcher
+from diptych.router.dispatcher import Dispatcher
 from diptych.router.messages import (
     Again,
+    Answer,
     DecodeAt,
     Have,
     Join,

@@ -4,12 +4,7 @@ import random
 
 from diptych.core.ids import WorkerId
 from diptych.core.phases import Phase
-from diptych.router.dispatcher import (
-    HANDOFF_WAIT_S,
-    NOBODY_WAIT_S,
-    RETRY_WAIT_S,
-    SUSPECT_S,
-)
+from diptych.router.candidates import SUSPECT_S
 from diptych.router.ledger import Entry, Pending, Stage
 from diptych.router.messages import (
     DecodeAt,
@@ -23,6 +18,7 @@ from diptych.router.messages import (
     Want,
 )
 from diptych.router.registry import SILENCE_LIMIT_S
+from diptych.router.waiting_room import HANDOFF_WAIT_S, NOBODY_WAIT_S, RETRY_WAIT_S
 from diptych.testing.house import House, worker_of
 
 LAST_CHUNK = Progress(Phase.PREFILL, 10, last_chunk_started=True)

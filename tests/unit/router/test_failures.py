@@ -3,8 +3,8 @@
 from diptych.core.ids import WorkerId
 from diptych.core.phases import Phase
 from diptych.router.admission import POISON
-from diptych.router.dispatcher import NOBODY_WAIT_S
 from diptych.router.messages import DecodeAt, Have, PrefillAt, Progress, Queued, RefusedBy
+from diptych.router.waiting_room import NOBODY_WAIT_S
 from diptych.testing.house import House, worker_of
 
 LAST_CHUNK = Progress(Phase.PREFILL, 10, last_chunk_started=True)
