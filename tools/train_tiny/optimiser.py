@@ -45,13 +45,13 @@ class Optimiser:
 
     @torch.no_grad()
     def step(self, adam_rate: float, muon_rate: float, momentum: float = 0.95) -> None:
-        """Move every parameter against its gradient, and forget the gradients."""
+        """Move every parameter against its gradient, which all must have, and forget those."""
         for group in self._adam.param_groups:
             group["lr"] = adam_rate
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
         for shape, parameters in self._groups.items():
-            gradient = torch.stack([_gradient(p) for p in parameters])
+            gradient = torch.stack([p.grad for p in parameters if p.grad is not None])
             kept = self._momenta[shape].lerp_(gradient, 1 - momentum)
             update = orthogonal(gradient.lerp(kept, momentum))
             rate = muon_rate * max(1.0, shape[0] / shape[1]) ** 0.5
@@ -68,8 +68,3 @@ class Optimiser:
         self._adam.load_state_dict(state["adam"])  # type: ignore[arg-type]
         for mine, theirs in zip(self._momenta.values(), state["momenta"], strict=True):  # type: ignore[call-overload]
             mine.copy_(theirs)
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    """That of an expert nobody was sent to is zero."""
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -5,6 +5,7 @@ With a state in --out that was not finished it goes on there.
 """
 
 import argparse
+import itertools
 import math
 import time
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from train_tiny.operations import Sinkhorn
 from train_tiny.optimiser import Optimiser
 from train_tiny.shards import Document, Feed
 from train_tiny.step import Model, Outcome, on, run
+from train_tiny.team import Team
 
 STATE = "state.pt"
 ROWS = 32_768  # tokens a step
@@ -54,8 +56,9 @@ class Plan:
 class Trainer:
     """Parameters, optimiser, and the steps taken."""
 
-    def __init__(self, model: Model, plan: Plan, device: str) -> None:
+    def __init__(self, model: Model, plan: Plan, device: str, team: Team | None = None) -> None:
         self.model, self.plan, self.device = model, plan, device
+        self.team = team or Team()
         self.trained = {n: p for n, p in model.parameters.items() if parameters.is_trained(n)}
         self.optimiser = Optimiser(self.trained)
         self.step, self.spent_s = 0, 0.0
@@ -71,6 +74,10 @@ class Trainer:
             explore=plan.explore if share < plan.explore_until else 0,
         )
         (outcome.loss + plan.index_share * outcome.index_loss).backward()  # type: ignore[no-untyped-call]
+        for parameter in self.trained.values():
+            if parameter.grad is None:  # of an expert nobody was sent to
+                parameter.grad = torch.zeros_like(parameter)
+        self.team.average(p.grad for p in self.trained.values() if p.grad is not None)
         torch.nn.utils.clip_grad_norm_(self.trained.values(), plan.clip, foreach=True)
         factor = plan.rate(self.step, share)
         self.optimiser.step(plan.adam_rate * factor, plan.muon_rate * factor)
@@ -86,6 +93,7 @@ class Trainer:
     @torch.no_grad()
     def _balance(self, experts: dict[int, Tensor], rate: float) -> None:
         """Send more to experts that got less than their part."""
+        self.team.average(experts.values())
         for layer, got in experts.items():
             for name in ("bias", "bias_vl"):
                 bias = self.model.parameters[f"layers.{layer}.ffn.gate.{name}"]
@@ -128,12 +136,14 @@ def build(spec_folder: Path, device: str, seed: int, begin: Path | None = None) 
 
 
 @torch.no_grad()
-def judge(model: Model, held_out: dict[str, list[Document]], device: str, *, rounded: bool) -> str:
-    """Loss and hit rate on each held-out shard, one line."""
+def judge(
+    model: Model, held_out: dict[str, list[Document]], device: str, *, rounded: bool, rows: int
+) -> str:
+    """Loss and hit rate on each held-out shard, over `rows` tokens of it; one line."""
     parts = []
     for name, documents in held_out.items():
         length = next(n for n in shards.LENGTHS if all(len(d.ids) <= n for d in documents[:64]))
-        bins = shards.pack(documents, length)[: 32_768 // length]
+        bins = shards.pack(documents, length)[: max(rows // length, 1)]
         outcome = run(model, shards.batch(bins, length), device, rounded=rounded)
         parts.append(f"{name} {outcome.said.item():.2f} {100 * outcome.right.item():.0f}%")
     return " | ".join(parts)
@@ -165,25 +175,28 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    plan = Plan(options.seconds, rows=options.rows)
+    team = Team(options.device)
+    plan = Plan(options.seconds, rows=options.rows // team.size)
     if options.begin:  # what is learnt is refined: rounded and without chance from the start
         plan = replace(plan, rounded_from=0.0, explore_until=0.0, decay_from=0.2)
     plan = replace(
         plan, adam_rate=plan.adam_rate * options.rate, muon_rate=plan.muon_rate * options.rate
     )
     model = build(options.model, options.device, options.seed, options.begin)
-    trainer = Trainer(model, plan, options.device)
+    trainer = Trainer(model, plan, options.device, team)
     state = options.out / STATE
     if state.exists():
         trainer.restore(state)
     train, held_out = load_shards(options.data)
     tokens = sum(len(d.ids) for d in train)
-    console = Console(width=160)
+    console = Console(width=160, quiet=not team.is_first)
     count = sum(p.numel() for p in trainer.trained.values())
     console.print(f"{count:,} parameters; {len(train):,} documents, {tokens:,} tokens")
     feed = Feed(train, plan.rows, options.seed)
     follow(trainer, feed, held_out, console, options.stop_after, state)
-    trainer.save(state)
+    if team.is_first:
+        trainer.save(state)
+    team.close()
 
 
 def follow(
@@ -200,24 +213,30 @@ def follow(
     judged = int(10 * trainer.share)
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("training", total=trainer.plan.seconds)
-        for batch in feed.batches(trainer.step):
-            if trainer.share >= 1 or time.monotonic() - began_s > stop_after_s:
+        team = trainer.team
+        first = trainer.step * team.size + team.rank
+        for batch in itertools.islice(feed.batches(first), 0, None, team.size):
+            if trainer.share >= 1 or trainer.spent_s - before_s > stop_after_s:
                 break
             outcome = trainer.advance(batch)
             if trainer.step % 20 == 0:
                 loss, index = outcome.loss.item(), outcome.index_loss.item()  # waits for the device
                 assert math.isfinite(loss), f"the loss is {loss} at step {trainer.step}"
-                trainer.spent_s = before_s + time.monotonic() - began_s
+                trainer.spent_s = before_s + team.firsts(time.monotonic() - began_s)
                 text = f"step {trainer.step} loss {loss:.3f} index {index:.2f}"
                 progress.update(task, completed=trainer.spent_s, description=text)
                 if int(10 * trainer.share) > judged:
                     judged = int(10 * trainer.share)
                     rounded = trainer.share >= trainer.plan.rounded_from
-                    said = judge(trainer.model, held_out, trainer.device, rounded=rounded)
-                    speed = trainer.plan.rows * trainer.step / trainer.spent_s
+                    rows = trainer.plan.rows
+                    said = judge(
+                        trainer.model, held_out, trainer.device, rounded=rounded, rows=rows
+                    )
+                    speed = rows * team.size * trainer.step / trainer.spent_s
                     console.print(f"{text} ({speed:,.0f} tokens/s) {said}")
                     console.print(load_line(outcome))
-                    trainer.save(state)
+                    if team.is_first:
+                        trainer.save(state)
 
 
 def load_line(outcome: Outcome) -> str:
