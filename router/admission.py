@@ -8,6 +8,7 @@ direction.
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 
 from diptych.core.ids import Incarnation, WorkerId
@@ -18,6 +19,7 @@ BROKEN = "Broken"  # the class of an engine's own failure on a request
 POISON = "poison_request"
 BLOCK_S = 600.0
 BLOCKED_LIMIT = 10_000
+BLOCKED_TOLD = 64  # to other routers, twice a second
 DEATHS_ALLOWED = 1  # of the worker in one phase of one request
 RETRY_SHARE = 0.10  # of the requests that came in
 RETRY_FLOOR = 64.0  # what one worker's death may cost at once
@@ -155,26 +157,42 @@ class Deaths:
 
 
 class Blocked:
-    """Prompts that killed workers, for a while."""
+    """Prompts that killed workers, for a while: those seen here, and those of other routers."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._own: dict[bytes, None] = {}
 
     def __len__(self) -> int:
         return len(self._until)
 
     def add(self, fingerprint: bytes, now_s: float) -> None:
+        """It killed its workers here."""
+        self._own.pop(fingerprint, None)
+        self._own[fingerprint] = None
+        self.learn(fingerprint, BLOCK_S, now_s)
+
+    def learn(self, fingerprint: bytes, left_s: float, now_s: float) -> None:
+        """It is blocked for so long, whoever says so."""
         if fingerprint:
-            self._until[fingerprint] = now_s + BLOCK_S
+            until_s = now_s + min(left_s, BLOCK_S)
+            self._until[fingerprint] = max(until_s, self._until.get(fingerprint, until_s))
             self._until.move_to_end(fingerprint)
             if len(self._until) > BLOCKED_LIMIT:
-                self._until.popitem(last=False)
+                gone, _ = self._until.popitem(last=False)
+                self._own.pop(gone, None)
 
     def left_s(self, fingerprint: bytes, now_s: float) -> float:
         """How long it stays blocked; 0 if it is not."""
         while self._until and next(iter(self._until.values())) <= now_s:
-            self._until.popitem(last=False)
+            gone, _ = self._until.popitem(last=False)
+            self._own.pop(gone, None)
         return max(0.0, self._until.get(fingerprint, now_s) - now_s)
+
+    def own(self, now_s: float) -> dict[bytes, float]:
+        """The newest of those that were seen here, and how long they stay blocked."""
+        newest = islice(reversed(self._own), BLOCKED_TOLD)
+        return {name: left for name in newest if (left := self.left_s(name, now_s)) > 0}
 
 
 class RetryBudget:

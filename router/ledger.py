@@ -131,6 +131,7 @@ class Share:
     carried: Mapping[WorkerId, Carried]
     pending: Mapping[bytes, Pending] = field(default_factory=dict)
     expected: Mapping[WorkerId, "Expected"] = field(default_factory=dict)
+    blocked: Mapping[bytes, float] = field(default_factory=dict)  # poison, for so many seconds
 
 
 @dataclass(slots=True)

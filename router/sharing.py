@@ -26,6 +26,7 @@ class Sharing:
         self._num_stale = 0
         self._ledger = dispatcher.ledger
         self._chooser = dispatcher.chooser
+        self._blocked = dispatcher.blocked
 
     @property
     def version(self) -> int:
@@ -45,7 +46,8 @@ class Sharing:
             for worker, own in self._ledger.own()
         }
         expected = dict(self._chooser.estimates.expected)
-        return Share(self.life, carried, self._ledger.own_pending(), expected)
+        blocked = self._blocked.own(now_s)
+        return Share(self.life, carried, self._ledger.own_pending(), expected, blocked)
 
     def heard(self, share: Share, now_s: float) -> None:
         """Another router told its share."""
@@ -54,6 +56,8 @@ class Sharing:
             for worker, expected in share.expected.items():
                 new = expected.since(known.expected.get(worker, Expected()))
                 self._chooser.estimates.others_expect(worker, new)
+        for fingerprint, left_s in share.blocked.items():
+            self._blocked.learn(fingerprint, left_s, now_s)
         self._ledger.take_share(share)
         self._chooser.candidates.shared(share.router, now_s)
 

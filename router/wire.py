@@ -359,6 +359,10 @@ def share_to_pb(share: Share) -> pb.LedgerShare:
             pb.HitsExpected(worker_id=worker, prompts=hits.prompts, tokens=hits.tokens)
             for worker, hits in share.expected.items()
         ],
+        blocked=[
+            pb.BlockedPrompt(fingerprint=name, left_ms=_ms(left_s))
+            for name, left_s in share.blocked.items()
+        ],
     )
 
 
@@ -371,6 +375,7 @@ def share_from_pb(share: pb.LedgerShare) -> Share:
         },
         {pending.namespace: Pending(pending.rows, pending.blocks) for pending in share.pending},
         {WorkerId(hits.worker_id): Expected(hits.prompts, hits.tokens) for hits in share.expected},
+        {prompt.fingerprint: prompt.left_ms / 1000 for prompt in share.blocked},
     )
 
 

@@ -27,7 +27,7 @@ SCHEMA = {
 }
 TOOL = {"type": "function", "function": {"name": "greet", "parameters": SCHEMA, "strict": True}}
 COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")  # hits depend on what was before
-MAX_TOKENS = 40
+MAX_TOKENS = 32
 NUM_STREAMS = 120
 FREED_S = 5.0  # after a gateway's death; asserted at twice
 RUNNING = re.compile(r'^llm_requests{[^}]*state="running"[^}]*} (\S+)', re.MULTILINE)

@@ -433,16 +433,26 @@ class ShareRequest(_message.Message):
     def __init__(self, router_life: _Optional[int] = ...) -> None: ...
 
 class LedgerShare(_message.Message):
-    __slots__ = ("router_life", "carried", "pending", "expected")
+    __slots__ = ("router_life", "carried", "pending", "expected", "blocked")
     ROUTER_LIFE_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
     router_life: int
     carried: _containers.RepeatedCompositeFieldContainer[CarriedWork]
     pending: _containers.RepeatedCompositeFieldContainer[PendingRows]
     expected: _containers.RepeatedCompositeFieldContainer[HitsExpected]
-    def __init__(self, router_life: _Optional[int] = ..., carried: _Optional[_Iterable[_Union[CarriedWork, _Mapping]]] = ..., pending: _Optional[_Iterable[_Union[PendingRows, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[HitsExpected, _Mapping]]] = ...) -> None: ...
+    blocked: _containers.RepeatedCompositeFieldContainer[BlockedPrompt]
+    def __init__(self, router_life: _Optional[int] = ..., carried: _Optional[_Iterable[_Union[CarriedWork, _Mapping]]] = ..., pending: _Optional[_Iterable[_Union[PendingRows, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[HitsExpected, _Mapping]]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPrompt, _Mapping]]] = ...) -> None: ...
+
+class BlockedPrompt(_message.Message):
+    __slots__ = ("fingerprint", "left_ms")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    left_ms: int
+    def __init__(self, fingerprint: _Optional[bytes] = ..., left_ms: _Optional[int] = ...) -> None: ...
 
 class CarriedWork(_message.Message):
     __slots__ = ("worker_id", "prompts", "prompt_tokens", "work_us", "held", "rows", "context", "blocks")

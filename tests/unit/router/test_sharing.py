@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 from diptych.core.ids import Incarnation, WorkerId
 from diptych.core.phases import Phase
 from diptych.router import decisions
+from diptych.router.admission import BLOCK_S, POISON
 from diptych.router.costs import DEFAULTS
 from diptych.router.decisions import Decision, Recorder
 from diptych.router.ledger import REPORTS, Carried, Entry, Ledger, Pending, Share, Stage
-from diptych.router.messages import DecodeAt, Load, PrefillAt, Progress, Queued, Want
+from diptych.router.messages import (
+    DecodeAt,
+    Load,
+    PrefillAt,
+    Progress,
+    Queued,
+    RefusedBy,
+    Want,
+)
 from diptych.router.policy import QUEUED_MS
 from diptych.router.sharing import Sharing
 from diptych.testing.house import House, worker_of
@@ -227,6 +236,19 @@ def test_rows_that_another_router_will_ask_for_are_spoken_for() -> None:
     one.dispatcher.close(leases[0])
     exchange(one, other)
     assert isinstance(other.answers()[late], PrefillAt)
+
+
+def test_f21_a_prompt_that_killed_workers_of_one_router_is_refused_by_all() -> None:
+    one, other = House("prefill-1", "decode-1"), House("prefill-1", "decode-1")
+    one.dispatcher.blocked.add(b"poison", one.now_s)
+    exchange(one, other)
+    exchange(one, other)  # what was learned is not told on
+    refused = other.answers_to(other.want(fingerprint=b"poison"))
+    assert isinstance(refused, RefusedBy) and refused.code == POISON
+    assert isinstance(other.answers_to(other.want(fingerprint=b"fine")), PrefillAt)
+    assert other.dispatcher.blocked.own(other.now_s) == {}
+    other.stay_alive(BLOCK_S)
+    assert isinstance(other.answers_to(other.want(fingerprint=b"poison")), PrefillAt)
 
 
 def test_routers_do_not_draw_alike() -> None:

@@ -136,6 +136,7 @@ def test_a_share_survives_the_wire() -> None:
         {WorkerId("prefill-1"): carried},
         {b"n" * 16: Pending(3, 40)},
         {WorkerId("decode-1"): Expected(5, 6000)},
+        {b"f" * 16: 599.5},
     )
     sent = wire.share_to_pb(share).SerializeToString()
     assert wire.share_from_pb(pb.LedgerShare.FromString(sent)) == share
