@@ -23,15 +23,23 @@ from train_tiny.sources import calls, facts, objects, recall, sums, talk
 
 Draw = Callable[[random.Random], Dialogue]
 
-# Documents of each source at scale 1.
-COUNTS = {
-    "talk": 60_000, "story": 15_000, "chatterbot": 16_000, "facts": 60_000, "sums": 40_000,
-    "recall": 14_000, "far": 0, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
-}  # fmt: skip
-# To refine a model that has learnt the mix: what it does worst, and of all else enough to stay.
-REFINEMENT = {
-    "talk": 1_500, "story": 300, "chatterbot": 500, "facts": 1_500, "sums": 14_000,
-    "recall": 500, "far": 1_400, "echo": 400, "objects": 600, "calls": 1_500, "bfcl": 150,
+# Documents of each source at scale 1: a mix to begin with, and two to refine what that has taught.
+# In those is what it does worst, and of all else enough to stay.
+MIXES = {
+    "whole": {
+        "talk": 60_000, "story": 15_000, "chatterbot": 16_000, "facts": 60_000, "sums": 40_000,
+        "recall": 14_000, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
+    },
+    "sums": {
+        "talk": 1_500, "story": 300, "chatterbot": 500, "facts": 1_500, "sums": 1_000,
+        "paper": 40_000, "recall": 400, "far": 400, "echo": 400, "objects": 600, "calls": 600,
+        "bfcl": 60,
+    },
+    "far": {
+        "talk": 2_000, "story": 500, "chatterbot": 600, "facts": 2_000, "sums": 1_500,
+        "paper": 5_000, "recall": 900, "far": 1_000, "echo": 600, "objects": 2_500,
+        "calls": 1_200, "bfcl": 250,
+    },
 }  # fmt: skip
 MAX_TOKENS = shards.LENGTHS[-1]
 
@@ -54,6 +62,7 @@ def sources(packages: Packages) -> dict[str, Draw]:
         "chatterbot": lambda rng: talk.chat_of(rng, rng.choice(chats)[1]),
         "facts": lambda rng: facts.draw(rng, tables),
         "sums": sums.draw,
+        "paper": sums.paper,
         "recall": lambda rng: recall.draw(rng, filler),
         "far": lambda rng: recall.far(rng, filler),
         "echo": lambda rng: recall.echo(rng, filler),
@@ -131,9 +140,9 @@ def main() -> None:
     parser.add_argument("--teacher", type=Path, help="only this: what the teacher said, .jsonl")
     parser.add_argument("--model", type=Path, required=True, help="folder of the tokenizer")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--refine", action="store_true", help="the mix for a run with --begin")
+    parser.add_argument("--mix", choices=list(MIXES), default="whole")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of documents")
-    parser.add_argument("--only", nargs="*", default=list(COUNTS), help="sources to draw")
+    parser.add_argument("--only", nargs="*", help="sources to draw")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -143,11 +152,9 @@ def main() -> None:
         store(options.out, options.teacher.stem, told)
         return
     drawn = sources(Packages(options.packages))
-    counts = REFINEMENT if options.refine else COUNTS
-    for name in options.only:
+    counts = MIXES[options.mix]
+    for name in options.only or counts:
         count = int(counts[name] * options.scale)
-        if not count:
-            continue
         made = draws(name, drawn[name], count, tokenizer, options.seed)
         store(options.out, name, list(track(made, description=name, total=count)))
 

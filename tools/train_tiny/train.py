@@ -177,8 +177,8 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     team = Team(options.device)
     plan = Plan(options.seconds, rows=options.rows // team.size)
-    if options.begin:  # what is learnt is refined: rounded and without chance from the start
-        plan = replace(plan, rounded_from=0.0, explore_until=0.0, decay_from=0.2)
+    if options.begin:  # what is learnt is refined: rounded from the start
+        plan = replace(plan, rounded_from=0.0, decay_from=0.2)
     plan = replace(
         plan, adam_rate=plan.adam_rate * options.rate, muon_rate=plan.muon_rate * options.rate
     )

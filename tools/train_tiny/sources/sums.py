@@ -13,11 +13,16 @@ Turn = tuple[str, str, str]
 def draw(rng: random.Random) -> Dialogue:
     """One to six tasks."""
     if rng.random() < 0.5:
-        return rng.choice((plain, thought))(rng)
+        return paper(rng)
     makers = (_difference, _difference, _product, _compare, _story, _sort, _count)
     return dialogue(
         rng, [rng.choice(makers)(rng) for _ in range(rng.choice((1, 2, 4, 6)))], with_system=0.05
     )
+
+
+def paper(rng: random.Random) -> Dialogue:
+    """Sums, and nothing else."""
+    return rng.choice((plain, thought))(rng)
 
 
 def sum_question(rng: random.Random, a: int, b: int) -> str:
