@@ -22,7 +22,7 @@ up: setup  ## Start the platform on port 8000 (UP="--prefill 2 --decode 2 …" p
 test: lint  ## All that CI runs: lint, then every test but gpu, bench and the long ones
 	TRITON_INTERPRET=1 $(BIN)/pytest -n 2 tests/kernels
 	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/contract
-	$(BIN)/pytest -n 2 --dist loadfile tests/fault tests/e2e
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/fault/test_recovery.py tests/e2e tests/fault
 
 eval: setup  ## Examine the bundled model: held-out loss, sums, recall, JSON, tool calls (some two minutes)
 	PYTHONPATH=tools $(BIN)/python -m train_tiny.evaluate

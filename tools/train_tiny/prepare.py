@@ -23,7 +23,7 @@ from train_tiny.sources import calls, facts, objects, recall, sums, talk
 
 Draw = Callable[[random.Random], Dialogue]
 
-# Documents of each source at scale 1: a mix to begin with, and two to refine what that has taught.
+# Documents of each source at scale 1: a mix to begin with, and three to refine what it taught.
 # In those is what it does worst, and of all else enough to stay.
 MIXES = {
     "whole": {
@@ -39,6 +39,11 @@ MIXES = {
         "talk": 2_000, "story": 500, "chatterbot": 600, "facts": 2_000, "sums": 1_500,
         "paper": 5_000, "recall": 900, "far": 1_000, "echo": 600, "objects": 2_500,
         "calls": 1_200, "bfcl": 250,
+    },
+    "calls": {
+        "talk": 800, "story": 100, "chatterbot": 200, "facts": 500, "sums": 300, "paper": 1_200,
+        "recall": 250, "far": 250, "echo": 200, "objects": 1_000, "calls": 300, "asked": 2_400,
+        "bfcl": 100,
     },
 }  # fmt: skip
 MAX_TOKENS = shards.LENGTHS[-1]
@@ -68,6 +73,7 @@ def sources(packages: Packages) -> dict[str, Draw]:
         "echo": lambda rng: recall.echo(rng, filler),
         "objects": objects.draw,
         "calls": calls.draw,
+        "asked": calls.asked,
         "bfcl": bfcl,
     }
 

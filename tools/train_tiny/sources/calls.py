@@ -98,6 +98,14 @@ def draw(rng: random.Random) -> Dialogue:
     return Dialogue(tuple(messages), effort(rng), tools=tuple(made.tool for made in tools))
 
 
+def asked(rng: random.Random) -> Dialogue:
+    """One question that one of a few tools answers; it ends with the call."""
+    tools = make_tools(rng, rng.randint(1, 4))
+    task = make_task(rng, rng.choice(tools))
+    call = (task.name, task.arguments)
+    return given(politely(rng, task.question), [made.tool for made in tools], [call], rng)
+
+
 def given(
     question: str, tools: Sequence[Tool], calls: Sequence[tuple[str, Values]], rng: random.Random
 ) -> Dialogue:
