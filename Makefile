@@ -27,6 +27,9 @@ test: lint  ## All that CI runs: lint, then every test but gpu, bench and the lo
 eval: setup  ## Examine the bundled model: held-out loss, sums, recall, JSON, tool calls (some two minutes)
 	PYTHONPATH=tools $(BIN)/python -m train_tiny.evaluate
 
+eval-parts: setup  ## What each part of the bundled model is worth: held-out loss without it
+	PYTHONPATH=tools $(BIN)/python -m train_tiny.parts
+
 TRAINING := build/training
 
 train-data: setup  ## Download the packages that the bundled model learns from, and build its training data
