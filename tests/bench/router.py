@@ -275,7 +275,7 @@ async def replay(
         way,
         hits / blocks,
         max(served.values()) * NUM_WORKERS / served.total(),
-        max(computed.values()) * NUM_WORKERS / computed.total(),
+        max(computed.values()) * NUM_WORKERS / max(1, computed.total()),
         1e3 * statistics.mean(times),
         1e3 * times[int(0.99 * len(times))],
         len(texts) / took_s,
