@@ -167,20 +167,20 @@ class Blocked:
         return len(self._until)
 
     def add(self, fingerprint: bytes, now_s: float) -> None:
-        """It killed its workers here."""
-        self._own.pop(fingerprint, None)
-        self._own[fingerprint] = None
-        self.learn(fingerprint, BLOCK_S, now_s)
+        """It killed its workers here; one without a fingerprint is nobody's."""
+        if fingerprint:
+            self._own.pop(fingerprint, None)
+            self._own[fingerprint] = None
+            self.learn(fingerprint, BLOCK_S, now_s)
 
     def learn(self, fingerprint: bytes, left_s: float, now_s: float) -> None:
         """It is blocked for so long, whoever says so."""
-        if fingerprint:
-            until_s = now_s + min(left_s, BLOCK_S)
-            self._until[fingerprint] = max(until_s, self._until.get(fingerprint, until_s))
-            self._until.move_to_end(fingerprint)
-            if len(self._until) > BLOCKED_LIMIT:
-                gone, _ = self._until.popitem(last=False)
-                self._own.pop(gone, None)
+        until_s = now_s + min(left_s, BLOCK_S)
+        self._until[fingerprint] = max(until_s, self._until.get(fingerprint, until_s))
+        self._until.move_to_end(fingerprint)
+        if len(self._until) > BLOCKED_LIMIT:
+            gone, _ = self._until.popitem(last=False)
+            self._own.pop(gone, None)
 
     def left_s(self, fingerprint: bytes, now_s: float) -> float:
         """How long it stays blocked; 0 if it is not."""

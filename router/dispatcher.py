@@ -162,7 +162,7 @@ class Dispatcher:
             self._room.add(lease, now_s)
 
     def close(self, lease: int) -> None:
-        """The lease's stream ended, whyever."""
+        """The lease is over, whyever."""
         self._room.remove(lease)
         self.demand.closed(lease)
         self.chooser.forget_lease(lease)

@@ -53,15 +53,13 @@ class Placing:
 
     def hear(self, message: pb.PlaceUp) -> None:
         """One message; what is wrong with it costs its own lease only."""
-        number = message.lease
+        number, opened = message.lease, None
         try:
             opened = self._take(number, wire.place_up_from_pb(message))
         except BadRequest as error:
-            opened = None
             self._fail(number, error)
-        except Exception as error:
+        except Exception as error:  # a bug of ours must not end the leases of all
             log.exception("place failed")
-            opened = None
             self._fail(number, Broken(f"the router failed: {type(error).__name__}"))
         self._act()
         if opened is not None and not opened.is_answered:

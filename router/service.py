@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc.aio
 
@@ -42,14 +42,13 @@ from diptych.transport.tls import check_claim
 
 log = logging.getLogger(__name__)
 
-FIRST_MESSAGE_S = 5.0  # a stream that says nothing is closed
+FIRST_MESSAGE_S = 5.0  # a member that says nothing is not let in
 MIN_WATCH_GAP_S = 0.1
 MIN_SHARE_GAP_S = 0.2
 MAX_SHARE_GAP_S = 0.4  # who is silent for longer than a second does not count
 _TIER_NAMES = {BlockTier.DEVICE: "device", BlockTier.HOST: "memory", BlockTier.DISK: "disk"}
 
 Context = Any  # grpc.aio.ServicerContext of whatever messages
-Message = TypeVar("Message")
 
 
 class RouterService(pb_grpc.RouterServicer):
@@ -109,7 +108,7 @@ class RouterService(pb_grpc.RouterServicer):
 
     async def Report(self, requests: AsyncIterator[pb.ReportUp], context: Context) -> None:
         """Membership of one process; it ends with the stream."""
-        first = await _first(requests, "Report")
+        first = await _first(requests)
         if first.WhichOneof("body") != "join":
             raise BadRequest("Report begins with join")
         join = wire.join_from_pb(first.join)
@@ -366,11 +365,11 @@ async def _hear(placing: Placing, requests: AsyncIterator[pb.PlaceUp]) -> None:
         placing.hear(message)
 
 
-async def _first(requests: AsyncIterator[Message], what: str) -> Message:
+async def _first(requests: AsyncIterator[pb.ReportUp]) -> pb.ReportUp:
     try:
         async with asyncio.timeout(FIRST_MESSAGE_S):
             return await anext(aiter(requests))
     except TimeoutError:
-        raise Expired(f"{what}: no first message within {FIRST_MESSAGE_S:g} s") from None
+        raise Expired(f"Report: no first message within {FIRST_MESSAGE_S:g} s") from None
     except StopAsyncIteration:
-        raise BadRequest(f"{what}: the stream ended before its first message") from None
+        raise BadRequest("Report: the stream ended before its first message") from None

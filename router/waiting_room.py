@@ -10,7 +10,7 @@ from diptych.router.admission import class_of
 from diptych.router.chooser import Chooser
 from diptych.router.demand import Demand
 from diptych.router.forecast import Forecast, Room
-from diptych.router.ledger import Ledger, Stage
+from diptych.router.ledger import Ledger, Pending, Stage
 from diptych.router.messages import Answer, Queued, RefusedBy
 from diptych.router.queue import FairQueue, Queue, Waiting
 
@@ -121,16 +121,18 @@ class WaitingRoom:
         """Those who came and must wait: how long, or that it would be too long."""
         untold = [lease for lease in self._untold if lease in self.prompts]
         self._untold.clear()
-        room = self._chooser.room(now_s) if untold else Room()
+        if not untold:
+            return
+        room, pending = self._chooser.room(now_s), self._ledger.all_pending()
         for lease in untold:
-            self._tell(lease, room, now_s)
+            self._tell(lease, room, pending, now_s)
 
-    def _tell(self, lease: int, room: Room, now_s: float) -> None:
+    def _tell(self, lease: int, room: Room, pending: Pending, now_s: float) -> None:
         entry = self._ledger.entries[lease]
         ahead = self.prompts.ahead_of(lease)
         ahead_ms = self.prompts.ahead_ms(lease)
         wait_s = self.forecast.wait_s(ahead, ahead_ms, self._chooser.given_ms(now_s))
-        row_s = self.forecast.row_s(room, self._ledger.all_pending(), entry.want, ahead)
+        row_s = self.forecast.row_s(room, pending, entry.want, ahead)
         work_s = self.prompts.cost_ms(lease) / 1000
         first_s = max(wait_s + work_s, row_s)
         left_s = entry.want.deadline_s - (now_s - entry.arrived_s)

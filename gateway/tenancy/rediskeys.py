@@ -129,7 +129,7 @@ class RedisKeys:
         while True:
             try:
                 async with self._line.client.pubsub() as channel:
-                    async with asyncio.timeout(2 * ANSWER_S):
+                    async with asyncio.timeout(ANSWER_S):
                         await channel.subscribe(CHANGES)
                     async for message in channel.listen():
                         if message["type"] == "subscribe":

@@ -40,7 +40,7 @@ class Line:
             self.num_failures += 1
             raise _away()
         try:
-            async with asyncio.timeout(2 * ANSWER_S):  # it may have to connect first
+            async with asyncio.timeout(ANSWER_S):
                 return await ask(self.client)
         except (RedisError, OSError, TimeoutError) as error:
             self.num_failures += 1

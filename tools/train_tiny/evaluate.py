@@ -1,9 +1,9 @@
 """Examine the bundled model: `make eval`. Greedy, in served numerics, without grammar."""
 
 import argparse
-import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from diptych.text.tokenizer import Tokenizer
 from train_tiny import shards
 from train_tiny.dialogue import prompt_of
 from train_tiny.examination import Answer, Question, questions
+from train_tiny.shards import Document
 
 HELD_OUT = Path(__file__).parent / "held_out.npz"
 
@@ -53,7 +54,8 @@ def main() -> None:
                 f"{verdicts}\n  {question.dialogue.messages[-2].content!s:.300}\n  {given}"
             )
     table = Table("measure", "items", "result")
-    loss, tokens = held_out_loss(llm)
+    held_out = measured(llm, shards.load(HELD_OUT))
+    loss, tokens = held_out.loss, held_out.tokens
     table.add_row("loss on held-out answers, nats a token", f"{tokens:,} tokens", f"{loss:.3f}")
     for measure, rights in scores.items():
         table.add_row(measure, str(len(rights)), f"{100 * sum(rights) / len(rights):.0f} %")
@@ -112,18 +114,27 @@ def parsed(completion: Completion, question: Question, tokenizer: Tokenizer) -> 
     )
 
 
-def held_out_loss(llm: LLM) -> tuple[float, int]:
-    """Mean loss over what the assistant says in the held-out documents, and how many tokens."""
-    total, count = 0.0, 0
-    for document in shards.load(HELD_OUT):
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of what the assistant says: mean loss in nats a token, share of tokens hit, and how many."""
+
+    loss: float
+    hit: float
+    tokens: int
+
+
+def measured(llm: LLM, documents: Sequence[Document]) -> Measured:
+    """How well a model foretells what the assistant says in documents."""
+    losses, hits = [], []
+    for document in documents:
         ids = torch.from_numpy(document.ids.astype("int64"))
         logits = llm.logits(ids.tolist())[:-1]
-        losses = F.cross_entropy(logits, ids[1:], reduction="none")
         said = torch.from_numpy(document.learn[1:]).bool()
-        total += float(losses[said].sum())
-        count += int(said.sum())
-    assert math.isfinite(total)
-    return total / count, count
+        losses.append(F.cross_entropy(logits, ids[1:], reduction="none")[said])
+        hits.append((logits.argmax(1) == ids[1:])[said])
+    loss, hit = torch.cat(losses), torch.cat(hits)
+    assert torch.isfinite(loss).all()
+    return Measured(loss.mean().item(), hit.float().mean().item(), len(hit))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--keep", type=float, default=0.0, help="share of the old weights, 0 to 1")
     options = parser.parse_args()
+    if not 0 <= options.keep < 1:
+        parser.error(f"--keep {options.keep:g}: expected a share from 0 up to, not including, 1")
     spec, file = ModelSpec.load(options.model), options.model / SINGLE_FILE
     states = [torch.load(p, map_location="cpu", weights_only=True) for p in options.state]
     parameters = mean([state["parameters"] for state in states])

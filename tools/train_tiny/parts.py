@@ -4,7 +4,7 @@ Loss on held-out answers, and the share of tokens hit, while one part of the mod
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -14,15 +14,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.nn import functional as F
 
 from diptych.model import engram, indexer, mhc, moe
 from diptych.model.indexer import NOTHING
 from diptych.model.mhc import Mix
+from diptych.model.moe import MoeWeights
+from diptych.model.spec import ModelSpec
 from diptych.offline import LLM
 from train_tiny import shards
-from train_tiny.evaluate import HELD_OUT
-from train_tiny.shards import Document
+from train_tiny.evaluate import HELD_OUT, measured
 
 LONG = 512  # tokens; in longer documents the choice of entries matters
 
@@ -55,13 +55,14 @@ def unmixed(*arguments: object, split: Callable[..., Mix] = mhc.split) -> Mix:
 
 
 def by_chance(
-    *arguments: object, route: Callable[..., tuple[Tensor, Tensor]] = moe.route
+    weights: MoeWeights,
+    spec: ModelSpec,
+    x: Tensor,
+    route: Callable[[MoeWeights, ModelSpec, Tensor], tuple[Tensor, Tensor]] = moe.route,
 ) -> tuple[Tensor, Tensor]:
     """`moe.route`: other experts, with the weights of those it chose."""
-    chosen, picked = route(*arguments)
-    count = int(chosen.max()) + 1
-    drawn = torch.rand(len(chosen), max(count, chosen.shape[1])).argsort(1)
-    return drawn[:, : chosen.shape[1]], picked
+    chosen, picked = route(weights, spec, x)
+    return torch.rand(len(x), spec.num_experts).argsort(1)[:, : chosen.shape[1]], picked
 
 
 Change = tuple[object, str, Callable[..., object]]  # of a module: which function becomes what
@@ -76,18 +77,6 @@ PARTS: dict[str, list[Change]] = {
     "streams that never mix": [(mhc, "split", unmixed)],
     "experts by chance": [(moe, "route", by_chance)],
 }
-
-
-def measure(llm: LLM, documents: Sequence[Document]) -> tuple[float, float]:
-    """Mean loss, and share of tokens hit, over what the assistant says."""
-    losses, hits = [], []
-    for document in documents:
-        ids = torch.from_numpy(document.ids.astype("int64"))
-        logits = llm.logits(ids.tolist())[:-1]
-        said = torch.from_numpy(document.learn[1:]).bool()
-        losses.append(F.cross_entropy(logits, ids[1:], reduction="none")[said])
-        hits.append((logits.argmax(1) == ids[1:])[said])
-    return torch.cat(losses).mean().item(), torch.cat(hits).float().mean().item()
 
 
 def main() -> None:
@@ -107,8 +96,8 @@ def main() -> None:
             for change in changes:
                 stack.enter_context(patch.object(*change))
             for some in (documents, long):
-                loss, hit = measure(llm, some)
-                row += [f"{loss:.3f}", f"{100 * hit:.1f} %"]
+                found = measured(llm, some)
+                row += [f"{found.loss:.3f}", f"{100 * found.hit:.1f} %"]
         table.add_row(*row)
     Console().print(table)
 

@@ -216,7 +216,7 @@ class Membership:
             await self._client.aclose()
 
     async def _call(self, asked: Any) -> Any:
-        async with asyncio.timeout(2 * ANSWER_S):
+        async with asyncio.timeout(ANSWER_S):
             return await cast(Awaitable[Any], asked)
 
     def _key(self, role: Role) -> str:

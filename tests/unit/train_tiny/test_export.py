@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from train_tiny import parameters
-from train_tiny.export import stored
+from train_tiny.export import between, mean, stored
 from train_tiny.vocabulary import cut
 
 from diptych.model.inventory import Storage, inventory
@@ -29,6 +29,12 @@ def test_a_checkpoint_read_for_training_is_written_again_as_it_was(
             value = parameters.rounded(values[name], entry.storage)
             assert torch.equal(value, values[name]), name
         assert name in again
+
+
+def test_between_two_models_lie_their_mean_and_any_share() -> None:
+    one, two = {"w": torch.tensor([0.0, 4.0])}, {"w": torch.tensor([2.0, 8.0])}
+    assert mean([one, two])["w"].tolist() == [1.0, 6.0]
+    assert between(one, two, keep=0.25)["w"].tolist() == [1.5, 7.0]
 
 
 def test_the_tokenizer_gives_every_text_back(tokenizer: Tokenizer, rng: random.Random) -> None:
