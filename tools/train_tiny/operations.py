@@ -61,14 +61,15 @@ def replaced(
 ) -> Iterator[None]:
     """The model computes with these operations inside.
 
-    `explore`: random entries a selection. `wide`: all experts at once, quicker on a GPU only.
+    `explore`: random entries a selection, and then a quarter of the candidate blocks are random,
+    too. `wide`: all experts at once, quicker on a GPU only.
     """
     new: Sequence[tuple[object, str, object]] = (
         (decoder, "place", _place(bins)),
         (indexer, "score", score),
         (indexer, "index_query", index_query),
         (indexer, "select", _select(explore)),
-        (indexer, "candidates", candidates),
+        (indexer, "candidates", _candidates(explore > 0)),
         (attention, "sparse_attention", _attention(memory, record)),
         *([(moe, "mixture", mixture)] if wide else []),
         *([(mhc, "split", mix_split(sinkhorn))] if sinkhorn else []),
@@ -127,9 +128,18 @@ def score(query: Tensor, weights: Tensor, tiles: Tiles, visible: Tensor) -> Tens
     return scores.masked_fill(outside, -torch.inf)
 
 
-def candidates(scores: Tensor, visible: Tensor, block_size: int, count: int) -> Tensor:
-    """The original, less what the document does not hold."""
-    return _ORIGINAL_CANDIDATES(scores, visible, block_size, count) & (scores > -torch.inf)
+def _candidates(explore: bool) -> Callable[[Tensor, Tensor, int, int], Tensor]:
+    """`indexer.candidates` less what the document does not hold, a quarter of them drawn."""
+
+    def candidates(scores: Tensor, visible: Tensor, block_size: int, count: int) -> Tensor:
+        real, scores = scores > -torch.inf, scores.detach()
+        if explore:
+            kept = _ORIGINAL_CANDIDATES(scores, visible, block_size, count - count // 4)
+            drawn = torch.rand_like(scores).masked_fill(~real, -torch.inf)
+            scores = drawn.masked_fill(kept & real, 2.0)
+        return _ORIGINAL_CANDIDATES(scores, visible, block_size, count) & real
+
+    return candidates
 
 
 def _select(explore: int) -> Callable[[Tensor, int], Tensor]:

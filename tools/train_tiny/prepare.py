@@ -23,12 +23,17 @@ from train_tiny.sources import calls, facts, objects, recall, sums, talk
 
 Draw = Callable[[random.Random], Dialogue]
 
-# Documents of each source at scale 1: a mix to begin with, and three to refine what it taught.
-# In those is what it does worst, and of all else enough to stay.
+# Documents of each source at scale 1: a mix to begin with, one for a long second run, and three to
+# refine on a CPU what those taught. In these is what it does worst, and of all else enough to stay.
 MIXES = {
     "whole": {
         "talk": 60_000, "story": 15_000, "chatterbot": 16_000, "facts": 60_000, "sums": 40_000,
         "recall": 14_000, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
+    },
+    "second": {
+        "talk": 50_000, "story": 12_000, "chatterbot": 16_000, "facts": 50_000, "sums": 20_000,
+        "paper": 40_000, "recall": 8_000, "far": 8_000, "echo": 12_000, "objects": 30_000,
+        "calls": 10_000, "asked": 15_000, "bfcl": 3_000,
     },
     "sums": {
         "talk": 1_500, "story": 300, "chatterbot": 500, "facts": 1_500, "sums": 1_000,

@@ -101,17 +101,21 @@ def run(model: Model, batch: Batch, device: str, *, rounded: bool, explore: int 
 
 
 def index_loss(spec: ModelSpec, record: Record, real: Tensor) -> Tensor:
-    """How far each indexer is from the attention it serves, over the entries it selected.
+    """How far each indexer is from the attention it serves, over the entries that were selected.
 
-    The target is the weight that all heads of all layers sharing a selection gave to its entries.
+    The target is the weight that all heads of all layers sharing a selection gave to its entries. A
+    source of candidates learns the weights of those who select among them, too: what it scores low
+    they can never have.
     """
     total = real.new_zeros(())
     for source, chosen in record.selected.items():
         width = chosen.shape[1]
         sharing = [layer.index for layer in spec.layers if layer.index_source == source]
         target = torch.stack([record.weights[layer][:, :width] for layer in sharing]).mean(0)
-        scores = record.scores[source].gather(1, chosen.clamp_min(0))
-        scores = scores.masked_fill((chosen < 0) | (scores == -torch.inf), _NOWHERE)
-        told = torch.log_softmax(scores, 1).clamp_min(-100.0)
-        total = total - (target * told).sum(1).mul(real).sum() / real.sum()
+        narrowed_by = spec.layers[source].candidate_source
+        for scorer in (source,) if narrowed_by is None else (source, narrowed_by):
+            scores = record.scores[scorer].gather(1, chosen.clamp_min(0))
+            scores = scores.masked_fill((chosen < 0) | (scores == -torch.inf), _NOWHERE)
+            told = torch.log_softmax(scores, 1).clamp_min(-100.0)
+            total = total - (target * told).sum(1).mul(real).sum() / real.sum()
     return total

@@ -18,6 +18,9 @@ class Team:
     def __init__(self, device: str = "cpu") -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
+        self._device = device
+        if device == "cuda":
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         if self.size > 1:
             dist.init_process_group("nccl" if device == "cuda" else "gloo")
 
@@ -41,7 +44,7 @@ class Team:
         """What the first one has."""
         if self.size == 1:
             return value
-        told = torch.tensor(value, dtype=torch.float64)
+        told = torch.tensor(value, dtype=torch.float64, device=self._device)
         dist.broadcast(told, 0)
         return told.item()
 
