@@ -160,6 +160,20 @@ async def test_a_receiver_that_returns_no_credit_is_given_up() -> None:
         assert from_rpc(caught.value).code == "no_credit"
 
 
+async def test_the_reason_reaches_a_receiver_that_reads_too_late() -> None:
+    """Its first frame is given up while gRPC still holds it; the status comes behind it."""
+    parts = [part(i, CREDIT_BYTES) for i in range(8)]
+    async with served(library(parts, silence_s=0.1)) as channel:
+        stream: Any = channel.stream_stream(METHOD)()
+        await stream.write(want(parts))
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(5):
+            assert len(await stream.read()) > 8 * CREDIT_BYTES
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+        assert from_rpc(caught.value).code == "no_credit"
+
+
 async def test_a_part_the_sender_lacks_is_a_named_error() -> None:
     async with served(library([part(1, 10)])) as channel:
         with pytest.raises(Lost) as caught:

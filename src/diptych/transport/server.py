@@ -186,16 +186,46 @@ def _translated(behaviour: Callable[..., Any], method: str, guard: Guard) -> Cal
         return stream
 
     async def answer(request: object, context: Context) -> object:
+        writes = _Writes(context)
         try:
             guard(method, context)
-            return await behaviour(request, context)
+            reply = await behaviour(request, writes)
+            await writes.ended()
+            return reply
         except grpc.aio.AbortError:
             raise
         except Exception as error:
+            await writes.ended()
             await _abort(context, error, method)
             raise AssertionError("abort raises") from error
 
     return answer
+
+
+class _Writes:
+    """A call's context whose writes may be given up.
+
+    gRPC takes no status while a message is on its way, and cannot call one back: a call that ends
+    behind such a write would never end for its peer. So the message goes on alone, and the status
+    waits until the peer has read it or has gone.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._last: asyncio.Task[None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, message: object) -> None:
+        self._last = asyncio.ensure_future(self._context.write(message))
+        self._last.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        await asyncio.shield(self._last)
+
+    async def ended(self) -> None:
+        """Until the last message has left or cannot any more."""
+        if self._last is not None:
+            await asyncio.wait([self._last])
 
 
 async def _abort(context: Context, error: Exception, method: str) -> None:
