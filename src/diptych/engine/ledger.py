@@ -279,8 +279,8 @@ class Ledger:
         for piece in done.pieces:
             request = piece.request
             outcome = next(upcoming) if piece.samples else None
-            if request.ended:
-                self._wasted["aborted" if request.dropped else "overrun"] += piece.count
+            if piece.lapsed:
+                self._wasted[_why(request)] += piece.count
                 continue
             request.written = piece.start + piece.count
             if request.chain is not None:
@@ -295,14 +295,22 @@ class Ledger:
         return rows, chunks
 
     def fail(self, failed: Plan, message: str) -> list[Row]:
-        """End every sequence of the oldest plan that is out, which broke.
+        """Record that the oldest plan that is out broke.
 
-        None of its orders counts as carried out: what it swapped out is computed again.
+        A sequence that was alone in it ends. Of several each is computed again, alone, until it is
+        past that step: so one that breaks every step it is part of takes no other with it. None
+        of the plan's orders counts as carried out: what it swapped out is computed again.
         """
         if failed.idle:
             return []
         self._begin_retire(failed)
-        rows = [self._end(p.request, Broken(message)) for p in failed.pieces if not p.request.ended]
+        rows: list[Row] = []
+        hit = [piece.request for piece in failed.pieces if not piece.lapsed]
+        if len(hit) == 1:
+            rows.append(self._end(hit[0], Broken(message)))
+        else:
+            for request in hit:
+                self._planner.suspect(request)
         self._wasted["failed"] += sum(piece.count for piece in failed.pieces)
         for request in self._planner.swapping.pop(failed.step, ()):
             if not request.ended:
@@ -366,6 +374,7 @@ class Ledger:
         logprobs = (outcome.logprob,) if isinstance(outcome, Scored) else ()
         request.tokens.append(token)
         request.resumed = None
+        request.suspect = False
         self._tokens_total += 1
         finish, stop_token = finish_of(request, self.bounds)
         if finish is not None:
@@ -446,3 +455,10 @@ class Ledger:
                 f"has {self._pools.blocks.num_blocks} in all",
                 code="context_length_exceeded",
             )
+
+
+def _why(request: Request) -> str:
+    """Whose rows were computed for nobody."""
+    if not request.ended:
+        return "failed"
+    return "aborted" if request.dropped else "overrun"

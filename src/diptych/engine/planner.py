@@ -6,6 +6,9 @@
 2. Prompts under way go on, the most urgent and the oldest first, as far as the row budget reaches.
 3. The queue is admitted in order while there are rows, slots, and blocks for all tokens and one row
    more. One that does not fit may be passed by others, BYPASS_MAX times; then they wait, too.
+
+Sequences of a step that broke are suspects: they go on one at a time, in every second step, which
+is theirs alone.
 """
 
 from collections import Counter
@@ -71,13 +74,57 @@ class Planner:
         self.resumed_total = 0
         self.snapshots_total = 0
         self.recomputed_tokens_total = 0  # after preemptions
+        self._suspects: list[Request] = []
+        self._was_trial = False  # the last step
+        self._now_s = 0.0
         self._limits = limits
         self._pools = pools
         self._spare_blocks = pools.blocks.num_blocks // 100  # left free for those that run to grow
 
     def plan(self, step: int, now_s: float) -> Plan:
         """Plan `step`; idle if there is nothing that can be done now."""
+        self._now_s = now_s
         draft = Draft(step, now_s, self._limits.max_batch_tokens)
+        if self._suspects:
+            self._suspects = [r for r in self._suspects if r.suspect and not r.ended]
+        if self._suspects and not self._was_trial:
+            self._try(draft)
+        self._was_trial = bool(draft.pieces)
+        if not self._was_trial:
+            self._together(draft)
+        if self._suspects and not draft.pieces:
+            self._try(draft)
+        assert draft.budget >= 0, "more sequences are running than a step has rows"
+        return draft.plan()
+
+    def suspect(self, request: Request) -> None:
+        """Compute a running sequence again, alone: a step broke that it was part of."""
+        del self.running[request.key]
+        request.lost = request.written
+        request.suspect = True
+        self._pools.take_away(request)
+        self.queue.put_back(request, self._now_s)
+        self._suspects.append(request)
+
+    def _try(self, draft: Draft) -> None:
+        """The next rows of one suspect."""
+        running = next((r for r in self._suspects if r.key in self.running), None)
+        if running is None:
+            self._admit_suspect(draft)
+        elif not running.is_sampling:
+            short = running.launched >= len(running.blocks) * self._limits.grain
+            if not short or not self._make_room([running], draft):
+                self._compute(running, cut(running, draft.budget), draft)
+
+    def _admit_suspect(self, draft: Draft) -> None:
+        for request in sorted(self._suspects, key=urgency):
+            entry = self.queue.find(request.key)
+            if entry and self._pools.slots.num_free and self._open(request, draft):
+                self._admitted(entry)
+                return
+
+    def _together(self, draft: Draft) -> None:
+        """Rows of all who are under no suspicion."""
         rows, prompts, needy = self._sort()
         stalled = self._make_room(needy, draft) if needy else set()
         for request in rows:
@@ -91,16 +138,19 @@ class Planner:
                 self._compute(request, cut(request, draft.budget), draft)
         if not stalled:
             self._admit(draft)
-        assert draft.budget >= 0, "more sequences are running than a step has rows"
-        return draft.plan()
 
     def _sort(self) -> tuple[list[Request], list[Request], list[Request]]:
-        """Sequences that get one row, prompts, and those of the former that need a block."""
+        """Sequences that get one row, prompts, and those of the former that need a block.
+
+        No suspects.
+        """
         grain = self._limits.grain
         rows: list[Request] = []
         prompts: list[Request] = []
         needy: list[Request] = []
         for request in self.running.values():
+            if request.suspect:
+                continue
             launched = request.launched
             ahead = len(request.tokens) - launched
             if ahead > 1:
@@ -160,7 +210,7 @@ class Planner:
                 break
             if entry.rank == _BATCH and any(e.rank == _INTERACTIVE for e in passed):
                 break
-            if self._open(entry.request, draft):
+            if not entry.request.suspect and self._open(entry.request, draft):
                 admitted.append(entry)
                 for earlier in passed:
                     earlier.bypassed += 1
@@ -169,8 +219,11 @@ class Planner:
             if len(passed) > BYPASS_MAX or any(e.bypassed >= BYPASS_MAX for e in passed):
                 break
         for entry in admitted:
-            self.queue.admit(entry)
-            self.running[entry.request.key] = entry.request
+            self._admitted(entry)
+
+    def _admitted(self, entry: Entry) -> None:
+        self.queue.admit(entry)
+        self.running[entry.request.key] = entry.request
 
     def _open(self, request: Request, draft: Draft) -> bool:
         """Give pages to a request and compute its first rows; False if it does not fit now."""

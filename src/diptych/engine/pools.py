@@ -190,13 +190,19 @@ class Pools:
         if used and self.space.fits(len(used)):
             order = self.space.take(used, request.slot)
             request.last_step = step
+        written, launched = request.written, request.launched
+        self.take_away(request)
+        if order is not None:
+            request.swapped, request.written, request.launched = order, written, launched
+        return order
+
+    def take_away(self, request: Request) -> None:
+        """Take the pages of a request; it is computed again."""
         self._give_back(Holding(request.blocks, request.slot), request.last_step)
-        request.blocks, request.slot, request.swapped = (), 0, order
+        request.blocks, request.slot = (), 0
+        request.launched = request.written = 0
         if request.chain is not None:
             request.chain.published = 0
-        if order is None:
-            request.launched = request.written = 0
-        return order
 
     def swap_in(self, request: Request, step: int) -> SwapCopy:
         """Give pages to a swapped request; the order that fills them. They are there."""

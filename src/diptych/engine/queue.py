@@ -116,6 +116,10 @@ class Queue:
         """A preempted request, in front of all that are new in its class."""
         self.enter(Entry(request, request.rank, -math.inf, now_s))
 
+    def find(self, key: Key) -> Entry | None:
+        """How a request stands here."""
+        return self._entries.get(key)
+
     def pop(self, key: Key) -> Request | None:
         """A request that leaves unadmitted; None if it is not here."""
         entry = self._entries.pop(key, None)

@@ -55,6 +55,7 @@ class Request:
     ended: bool = False  # nobody waits for its tokens any more
     dropped: bool = False  # likewise, because it was given up
     lost: int = 0  # positions that a preemption took, until it is admitted again
+    suspect: bool = False  # a step broke that it was part of: it goes on alone, up to a token
     guide: Guide | None = None  # what its output must be; the sampler's, like the rest
     history: History | None = None  # counted tokens; None: nobody has asked
     prompt_logprobs: list[Logprob] | None = None  # of tokens 1, 2, …; None: nobody waits for them

@@ -74,6 +74,14 @@ class Piece:
         return self.start + self.count
 
     @property
+    def lapsed(self) -> bool:
+        """Whether nobody waits for it: its sequence has ended, or lost its pages as a step broke.
+
+        Those pages are nobody else's before this step is retired, so its slot tells.
+        """
+        return self.request.ended or self.request.slot != self.slot
+
+    @property
     def ends_prompt(self) -> bool:
         """Whether this is the last chunk of a prompt computed here."""
         request = self.request

@@ -104,7 +104,7 @@ class Stepper(Generic[Step]):
         plan = flight.plan
         try:
             outcomes = self._timed(Part.WAIT, plan, lambda: self._outcomes(flight))()
-        except Exception as error:  # a supervisor of steps: one that breaks ends its rows, no more
+        except Exception as error:  # a supervisor of steps: one that breaks ends one row at most
             logger.exception("step failed step=%d rows=%d", plan.step, len(plan.pieces))
             message = f"the step failed: {type(error).__name__}: {error}"
             tell(StepOutput(plan.step, tuple(self.ledger.fail(plan, message))))
@@ -141,9 +141,7 @@ class Stepper(Generic[Step]):
 
     def _launch_samples(self, flight: Flight[Step]) -> None:
         """For the rows whose sequences are still there."""
-        flight.chosen = [
-            i for i, p in enumerate(flight.plan.pieces) if p.samples and not p.request.ended
-        ]
+        flight.chosen = [i for i, p in enumerate(flight.plan.pieces) if p.samples and not p.lapsed]
         runner, chosen = self._runner, flight.chosen
 
         def sample() -> list[Outcome]:

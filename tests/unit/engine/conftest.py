@@ -82,6 +82,7 @@ class FakeRunner:
     outcome: Callable[[str], Outcome] | None = None  # by request id
     breaks: bool = False
     breaks_at: int | None = None  # a step
+    poison: str = ""  # a request id: every step breaks that it is part of
     sampled: list[str] = field(default_factory=list)  # request ids
     paced: bool = False  # every step needs one of `permits`
     permits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -100,7 +101,8 @@ class FakeRunner:
         self.entered.set()
         assert self.may_go_on.wait(WAIT_S)
         assert not self.paced or self.permits.acquire(timeout=WAIT_S)
-        if self.breaks or plan.step == self.breaks_at:
+        is_poisoned = any(p.request.key.request_id == self.poison for p in plan.pieces)
+        if self.breaks or is_poisoned or plan.step == self.breaks_at:
             raise RuntimeError("the fake runner broke")
 
     def sample(self, plan: Plan, chosen: Sequence[int]) -> list[Outcome]:

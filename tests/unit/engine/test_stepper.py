@@ -57,7 +57,7 @@ def test_the_last_chunk_of_a_prompt_is_announced_before_it_is_computed() -> None
     assert last.step == 2 and last.rows[0].token_ids == (7,) and not last.chunks
 
 
-def test_a_step_that_breaks_ends_its_rows_and_the_next_one_runs(device: Device | None) -> None:
+def test_when_every_step_breaks_all_rows_end_and_the_next_ones_run(device: Device | None) -> None:
     ledger, runner = make_ledger(), FakeRunner(breaks=True)
     stepper = Stepper(ledger, runner, device)
     ledger.submit(make_generation("a"), hold=False)
@@ -72,6 +72,55 @@ def test_a_step_that_breaks_ends_its_rows_and_the_next_one_runs(device: Device |
     ledger.submit(make_generation("c"), hold=False)
     rows = [row for output in run(stepper) for row in output.rows]
     assert [row.token_ids for row in rows] == [(7,)] * 4
+
+
+def test_who_breaks_every_step_is_found_and_ends_alone(device: Device | None) -> None:
+    ledger, runner = make_ledger(), FakeRunner(poison="c")
+    for name in "abcde":
+        ledger.submit(make_generation(name, max_new=6), hold=name == "e")
+    rows = [row for output in run(Stepper(ledger, runner, device)) for row in output.rows]
+    said = {name: [r for r in rows if r.key.request_id == name] for name in "abcde"}
+    assert [row.finish for row in said["c"]] == [Finish.ERROR]
+    for name in "abd":
+        assert [row.token_ids for row in said[name]] == [(7,)] * 6
+        assert said[name][-1].finish is Finish.LENGTH
+    assert [row.finish for row in said["e"]] == [None]
+    assert sum(len(plan.pieces) > 1 for plan in runner.plans) > 2, "the innocent run together again"
+    ledger.check()
+
+
+def test_others_come_in_and_go_on_while_suspects_are_tried() -> None:
+    ledger, runner = make_ledger(max_batch_tokens=8), FakeRunner(breaks_at=3)
+    stepper = Stepper(ledger, runner)
+    for name in "ab":  # prompts of several chunks, which are computed again one after the other
+        ledger.submit(make_generation(name, prompt_len=20, max_new=4), hold=False)
+    told: list[StepOutput] = []
+    while not ledger.counts().failed_tokens_total:
+        assert stepper.step(told.append)
+    assert ledger.counts().running == 0 and ledger.counts().waiting == 2
+    ledger.submit(make_generation("c", prompt_len=4, max_new=4), hold=False)
+    started = len(runner.plans)
+    while stepper.step(told.append):
+        pass
+    names = [{p.request.key.request_id for p in plan.pieces} for plan in runner.plans[started:]]
+    assert names[:4] == [{"a"}, {"c"}, {"a"}, {"c"}]
+    ends = [row.finish for output in told for row in output.rows if row.finish]
+    assert ends == [Finish.LENGTH] * 3
+
+
+def test_a_suspect_can_be_dropped(device: Device | None) -> None:
+    ledger, runner = make_ledger(), FakeRunner(breaks_at=0)
+    stepper = Stepper(ledger, runner, device)
+    for name in "ab":
+        ledger.submit(make_generation(name), hold=False)
+    while not ledger.counts().failed_tokens_total:
+        stepper.step(lambda output: None)
+    assert ledger.drop(Key("a", 1))
+    ledger.submit(make_generation("a"), hold=False)
+    rows = [row for output in run(stepper) for row in output.rows]
+    assert [row.finish for row in rows if row.finish] == [Finish.LENGTH] * 2
+    ledger.check()
+    assert ledger.counts().free_blocks == 64
 
 
 def test_one_row_without_a_token_leaves_the_others_alone(device: Device | None) -> None:

@@ -109,7 +109,7 @@ class Machine:
 
     def _compute(self, piece: Piece, step: int) -> int:
         request, start, end = piece.request, piece.start, piece.end
-        if request.ended:  # a row for nobody: all it may do is harm to pages that are not its own
+        if piece.lapsed:  # a row for nobody: all it may do is harm to pages that are not its own
             first = (start + piece.replayed) // GRAIN
             for page in piece.blocks[first : blocks_for(end, GRAIN)]:
                 self.blocks[page] = (-1, 0)
@@ -542,7 +542,7 @@ class World:
         for index, piece in enumerate(plan.pieces):
             if not piece.samples:
                 continue
-            if piece.request.ended:
+            if piece.lapsed:
                 yield 0
             elif self.rng.random() < 0.002:
                 yield Broken("bad logits")
