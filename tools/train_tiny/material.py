@@ -17,6 +17,7 @@ from pathlib import Path
 from train_tiny import words as w
 
 TEXTS = Path(__file__).parent / "texts"
+OURS = ("chat_en", "everyday_en", "chat_zh")
 BANNED_TOPICS = {
     "ai",
     "botprofile",
@@ -106,7 +107,7 @@ class Packages:
         return found
 
     def chats(self, language: str) -> list[list[str]]:
-        """Turns of short conversations, user and assistant by turns."""
+        """Turns of short conversations, user and assistant by turns; our own answers go first."""
         found: list[list[str]] = []
         with zipfile.ZipFile(self.find("chatterbot_corpus")) as archive:
             prefix = f"chatterbot_corpus/data/{language}/"
@@ -114,7 +115,12 @@ class Packages:
                 topic = name.removeprefix(prefix).removesuffix(".yml")
                 if name.startswith(prefix) and name.endswith(".yml") and topic not in BANNED_TOPICS:
                     found += list(_conversations(archive.read(name).decode()))
-        return [turns for turns in found if not BANNED_WORDS.search(" ".join(turns))]
+        ours = {_plain(q) for name in OURS for questions, _ in pairs(name) for q in questions}
+        return [
+            turns
+            for turns in found
+            if not BANNED_WORDS.search(" ".join(turns)) and not ours & set(map(_plain, turns[::2]))
+        ]
 
     def tool_questions(self) -> list[tuple[str, list[dict[str, object]], list[dict[str, object]]]]:
         """Question, function schemas, and the calls that answer it."""
@@ -182,6 +188,11 @@ def _senses(line: str, kind: str) -> Iterator[Sense]:
         plain = re.fullmatch("[a-z]{3,12}", word)
         if plain and 10 <= len(meaning) <= 90 and not BANNED_WORDS.search(f"{word} {gloss}"):
             yield Sense(word, kind, meaning, example if 10 <= len(example) <= 90 else "")
+
+
+def _plain(text: str) -> str:
+    """Letters and digits in small."""
+    return "".join(c for c in text.lower() if c.isalnum())
 
 
 def _conversations(text: str) -> Iterator[list[str]]:

@@ -31,7 +31,7 @@ MIXES = {
         "recall": 14_000, "echo": 12_000, "objects": 36_000, "calls": 14_000, "bfcl": 3_000,
     },
     "second": {
-        "talk": 50_000, "story": 12_000, "chatterbot": 16_000, "facts": 50_000, "sums": 20_000,
+        "talk": 80_000, "story": 12_000, "chatterbot": 6_000, "facts": 50_000, "sums": 20_000,
         "paper": 40_000, "recall": 8_000, "far": 8_000, "echo": 12_000, "objects": 30_000,
         "calls": 10_000, "asked": 15_000, "bfcl": 3_000,
     },

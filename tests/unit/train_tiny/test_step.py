@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from train_tiny import operations, parameters
 from train_tiny.memory import BinMemory, Bins
 from train_tiny.shards import PROMPT_WEIGHT, Batch, Document
-from train_tiny.step import Model, run
+from train_tiny.step import Model, index_loss, run
 
 from diptych.model import decoder, moe
 from diptych.model.dense import DenseMemory, rows_of
@@ -95,3 +95,32 @@ def test_all_experts_at_once_give_what_the_chosen_ones_give(model: Model) -> Non
             wanted = moe.mixture(*inputs)
             error = (operations.mixture(*inputs) - wanted).norm() / wanted.norm()
             assert error < (1e-5 if mode == "exact" else 1e-2)
+
+
+def test_a_source_of_candidates_learns_from_those_who_choose_among_them(model: Model) -> None:
+    spec = model.spec
+    source = spec.candidate_source
+    (behind,) = (x.index for x in spec.layers if x.candidate_source == source)
+    record = operations.Record()
+    for layer, chosen in ((source, [0, 1]), (behind, [2, 3])):
+        record.scores[layer] = torch.zeros(1, 5, requires_grad=True)
+        record.selected[layer] = torch.tensor([chosen])
+    for each in spec.layers:
+        weight = [0.9, 0.1] if each.index_source == behind else [0.5, 0.5]
+        record.weights[each.index] = torch.tensor([weight])
+    index_loss(spec, record, torch.ones(1)).backward()
+    gradient = record.scores[source].grad[0].tolist()
+    assert gradient == pytest.approx([0.0, 0.0, -0.4, 0.4, 0.0])
+
+
+def test_some_candidate_blocks_are_drawn_and_all_belong_to_the_document() -> None:
+    scores = torch.arange(64.0).repeat(200, 1)
+    scores[:, :8] = -torch.inf  # of another document
+    visible = torch.full((200,), 64)
+    kept = [operations._candidates(explore)(scores, visible, 8, 4) for explore in (False, True)]
+    best = torch.arange(64) >= 32
+    assert (kept[0] == best).all()
+    assert not kept[1][:, :8].any() and kept[1][:, 40:].all()
+    drawn = kept[1][:, 8:40].view(200, 4, 8)
+    assert (drawn.all(2) == drawn.any(2)).all() and (drawn.any(2).sum(1) == 1).all()
+    assert drawn.any(2).any(0).all(), "each of the others comes at times"
