@@ -181,6 +181,8 @@ def test_random_traffic_keeps_the_books_and_gives_everybody_what_it_gets_alone()
     assert sum(c.preemptions_total - c.swaps_total for c in counts) > 300
     assert sum(c.swaps_total for c in counts) > 300
     assert sum(c.hit_tokens_total for c in counts) > 10_000
+    broken = sum((world.broken for world in worlds), Counter[bool]())
+    assert min(broken[True], broken[False]) > 100
     brought = sum((world.brought for world in worlds), Counter[str]())
     assert min(brought[how] for how in DELIVERIES) > 60
     assert sum(world.brought_tokens for world in worlds) > 250

@@ -245,6 +245,8 @@ class World:
         self.cached_tokens = 0
         self.brought_tokens = 0
         self.brought: Counter[str] = Counter()  # deliveries, by how they ended
+        self.poison: set[Key] = set()  # whose steps all break
+        self.broken = Counter[bool]()  # steps, by whether a sequence was alone in them
 
     # What comes
 
@@ -300,6 +302,8 @@ class World:
     def submit(self, generation: Generation | None = None, *, hold: bool | None = None) -> Key:
         generation = generation or self.generation()
         hold = self.rng.random() < 0.1 if hold is None else hold
+        if generation.sampling.seed % 200 == 0:
+            self.poison.add(generation.key)
         ready = self.rng.random() < (0.1 if self.sizes.tiered else 0.8)
         self.ledger.submit(generation, hold=hold, ready=ready, now_s=self.now_s)
         if not ready:
@@ -523,8 +527,11 @@ class World:
 
     def retire(self, flight: Flight) -> None:
         plan = flight.plan
-        if self.rng.random() < 0.003:
+        hit = [piece.request.key for piece in plan.pieces if not piece.lapsed]
+        if self.rng.random() < 0.003 or not self.poison.isdisjoint(hit):
             rows = self.ledger.fail(plan, "the step failed")
+            assert [row.key for row in rows] == (hit if len(hit) == 1 else [])
+            self.broken[len(hit) == 1] += bool(hit)
         else:
             self.sample(flight)
             assert flight.outcomes is not None
@@ -563,6 +570,7 @@ class World:
             brought = row.cached_memory + row.cached_disk
             assert brought <= row.cached_tokens and not brought % GRAIN
             self.brought_tokens += brought
+        assert row.key not in self.poison or row.finish is Finish.ERROR
         story.output += row.token_ids
         expected, finish = alone(generation)
         assert tuple(story.output) == expected[: len(story.output)], generation.key
