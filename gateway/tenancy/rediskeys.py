@@ -24,15 +24,23 @@ CHANGES = "diptych:keys:changed"
 FRESH_S = 30.0
 STALE_S = 300.0
 LISTEN_AGAIN_S = 1.0
+SILENCE_S = 5.0  # of Redis, which is greeted twice in that time
 MAX_CACHED = 65_536
 
 
 class RedisKeys:
     """A KeyStore shared by all gateways. `listen` must run for changes to count at once."""
 
-    def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        line: Line,
+        clock: Callable[[], float] = time.monotonic,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`silence_s`: after so much of it changes are listened for on another connection."""
         self._line = line
         self._clock = clock
+        self._silence_s = silence_s
         self._cache: dict[tuple[str, str], tuple[float, str | None]] = {}
         self._has_any = False
         self._num_changes = 0
@@ -131,12 +139,31 @@ class RedisKeys:
                 async with self._line.client.pubsub() as channel:
                     async with asyncio.timeout(ANSWER_S):
                         await channel.subscribe(CHANGES)
-                    async for message in channel.listen():
-                        if message["type"] == "subscribe":
-                            self._forget_freshness()
-                        self._drop(message["data"])
+                    await self._hear(channel)
             except (RedisError, OSError, TimeoutError):
                 await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def _hear(self, channel: Any) -> None:
+        """What is said, until nothing is: a connection may die without a word."""
+        loop = asyncio.get_running_loop()
+        greeting = asyncio.create_task(self._greet(channel))
+        try:
+            async with asyncio.timeout(self._silence_s) as silence:
+                async for message in channel.listen():
+                    silence.reschedule(loop.time() + self._silence_s)
+                    match message["type"]:
+                        case "subscribe":
+                            self._forget_freshness()
+                        case "message":
+                            self._drop(message["data"])
+        finally:
+            greeting.cancel()
+            await asyncio.gather(greeting, return_exceptions=True)
+
+    async def _greet(self, channel: Any) -> None:
+        while True:
+            await asyncio.sleep(self._silence_s / 2)
+            await channel.ping()
 
     def _drop(self, name: str) -> None:
         self._num_changes += 1

@@ -20,11 +20,12 @@ from diptych.gateway.tenancy.meters import Hold, Meter, Places, Quota, Rate
 from diptych.gateway.tenancy.office import Office, Plan, open_office
 from diptych.gateway.tenancy.peppers import Peppers
 from diptych.gateway.tenancy.redisbook import RedisBook
-from diptych.gateway.tenancy.rediskeys import RedisKeys
+from diptych.gateway.tenancy.rediskeys import LISTEN_AGAIN_S, RedisKeys
 from diptych.gateway.tenancy.redisline import Line, RedisAway
 from diptych.gateway.tenancy.usage import Record
 from diptych.testing.clock import FakeClock
 from diptych.testing.histories import Enter, Pass, history, take_part
+from diptych.testing.links import link_to
 from diptych.testing.redis import RedisServer, redis_server
 from diptych.transport.redis_client import connect
 
@@ -216,6 +217,29 @@ async def test_keys_are_shared_and_a_revocation_is_heard_at_once(redis: RedisSer
     assert await second.tenant_limits("u") == Limits()
     await first.close()
     await second.close()
+
+
+async def test_a_revocation_is_heard_although_the_listening_connection_died_in_silence(
+    redis: RedisServer,
+) -> None:
+    key, there = a_key("a"), RedisKeys(Line(connect(redis.url)))
+    await there.add(key)
+    async with link_to(redis.url.removeprefix("redis://").split("/")[0]) as link:
+        here = RedisKeys(Line(connect(f"redis://{link.address}/0")), silence_s=0.4)
+        here.start()
+        await asyncio.sleep(1.0)  # it goes on listening while there is nothing to hear
+        assert not await is_revoked(here, key.id)
+        assert link.num_accepted == 2
+        link.is_dropping = True
+        await there.update(key.id, lambda key: dataclasses.replace(key, revoked_s=5.0))
+        await asyncio.sleep(0.1)
+        link.is_dropping = False  # what was said is lost, and the connection open
+        assert not await is_revoked(here, key.id)
+        async with asyncio.timeout(2 * (0.4 + LISTEN_AGAIN_S + REVOKED_WITHIN_S)):
+            while not await is_revoked(here, key.id):  # noqa: ASYNC110 - it announces nothing here
+                await asyncio.sleep(0.01)
+        await here.close()
+    await there.close()
 
 
 async def is_revoked(store: RedisKeys, key_id: str) -> bool:

@@ -68,6 +68,7 @@ class Link:
     back: Way = field(default_factory=Way)
     cut_after: int | None = None  # bytes back in all; then every connection breaks, once
     num_cuts: int = 0
+    num_accepted: int = 0  # connections
     _is_closed: bool = False
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -90,6 +91,7 @@ class Link:
         if self._is_closed:
             writer.transport.abort()
             return
+        self.num_accepted += 1
         accepting = asyncio.current_task()
         assert accepting is not None
         self._tasks.add(accepting)
