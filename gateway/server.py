@@ -13,6 +13,7 @@ from diptych.gateway.protocol import Protocol
 
 DRAIN_S = 6.0  # running answers may end; then they are told why they do not
 CUT_S = 2  # for telling them
+IDLE_S = 75  # of a connection, longer than clients and load balancers keep one: they close it first
 
 
 def bind(host: str, port: int, flag: str = "--port") -> socket.socket:
@@ -45,6 +46,7 @@ class Server(uvicorn.Server):
                 date_header=True,
                 proxy_headers=False,  # whom to trust is our own setting
                 timeout_graceful_shutdown=int(DRAIN_S) + CUT_S,
+                timeout_keep_alive=IDLE_S,  # else a request may meet a connection as it closes
                 http=Protocol,
                 ws="none",
                 lifespan="off",

@@ -165,6 +165,17 @@ async def test_t90_what_is_no_http_is_refused_with_our_envelope() -> None:
         assert error_of(reply).keys() == {"message", "type", "param", "code", "request_id"}
 
 
+async def test_a_connection_may_rest_for_longer_than_clients_let_it() -> None:
+    """httpx, and so OpenAI's client, drops one after 5 s: who drops it first must not be we."""
+    async with serving() as site:
+        reader, writer = await site.connect()
+        for pause_s in (0, 5.5):
+            await asyncio.sleep(pause_s)
+            writer.write(head("GET /livez HTTP/1.1"))
+            assert await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), 10)
+        writer.close()
+
+
 async def test_a_head_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_S", 0.1)
     async with serving() as site:
