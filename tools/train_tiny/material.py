@@ -107,7 +107,7 @@ class Packages:
         return found
 
     def chats(self, language: str) -> list[list[str]]:
-        """Turns of short conversations, user and assistant by turns; our own answers go first."""
+        """Turns of short conversations, user and assistant by turns; none asks what we answer."""
         found: list[list[str]] = []
         with zipfile.ZipFile(self.find("chatterbot_corpus")) as archive:
             prefix = f"chatterbot_corpus/data/{language}/"

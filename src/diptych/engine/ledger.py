@@ -297,9 +297,9 @@ class Ledger:
     def fail(self, failed: Plan, message: str) -> list[Row]:
         """Record that the oldest plan that is out broke.
 
-        A sequence that was alone in it ends. Of several each is computed again, alone, until it is
-        past that step: so one that breaks every step it is part of takes no other with it. None
-        of the plan's orders counts as carried out: what it swapped out is computed again.
+        A sequence that was alone in it ends. Of several each is computed again, alone, until a
+        token of it is out: so one that breaks every step it is part of takes no other with it.
+        None of the plan's orders counts as carried out: what it swapped out is computed again.
         """
         if failed.idle:
             return []

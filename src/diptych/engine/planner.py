@@ -87,13 +87,13 @@ class Planner:
         draft = Draft(step, now_s, self._limits.max_batch_tokens)
         if self._suspects:
             self._suspects = [r for r in self._suspects if r.suspect and not r.ended]
+        turns = [self._together, self._try]
         if self._suspects and not self._was_trial:
-            self._try(draft)
-        self._was_trial = bool(draft.pieces)
-        if not self._was_trial:
-            self._together(draft)
-        if self._suspects and not draft.pieces:
-            self._try(draft)
+            turns.reverse()
+        turns[0](draft)
+        if not draft.pieces:
+            turns[1](draft)
+        self._was_trial = bool(draft.pieces) and draft.pieces[0].request.suspect
         assert draft.budget >= 0, "more sequences are running than a step has rows"
         return draft.plan()
 

@@ -17,10 +17,7 @@ class FakeClock:
         self.now_s += seconds
 
 
-PATIENCE_S = 10.0  # with a busy machine; where less is promised, a test says so
-
-
-async def settle(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+async def settle(holds: Callable[[], bool], within_s: float = 3.0) -> None:
     """Return once `holds` is true; TimeoutError if it does not become so."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110 - a test watches a state that announces nothing

@@ -9,7 +9,7 @@ from train_tiny.material import pairs
 from train_tiny.sources.style import asked, dialogue, musing
 
 Turn = tuple[str, str, str]
-OURS = pairs("chat_en") + pairs("everyday_en")
+_ENGLISH = pairs("chat_en") + pairs("everyday_en")
 
 
 def draw(rng: random.Random) -> Dialogue:
@@ -40,7 +40,7 @@ def chat_of(rng: random.Random, turns: Sequence[str]) -> Dialogue:
 
 
 def _own(rng: random.Random) -> Turn:
-    questions, answers = rng.choice(OURS)
+    questions, answers = rng.choice(_ENGLISH)
     question = rng.choice(questions)
     return asked(rng, question), musing(rng, question), rng.choice(answers)
 
